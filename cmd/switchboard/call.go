@@ -39,14 +39,15 @@ func (c *callCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 	for _, block := range r.Content {
 		text = text && block.Type == "text"
 	}
+	out := withoutSpelling(io.out)
 	switch {
 	case c.JSON:
 		fmt.Fprintf(io.raw, "%s\n", result)
 	case !text:
-		fmt.Fprintf(io.out, "%s\n", result)
+		fmt.Fprintf(out, "%s\n", result)
 	default:
 		for _, block := range r.Content {
-			fmt.Fprintln(io.out, block.Text)
+			fmt.Fprintln(out, block.Text)
 		}
 	}
 	if r.IsError {

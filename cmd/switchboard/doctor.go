@@ -147,7 +147,7 @@ type progress struct {
 }
 
 func newProgress(io streams) *progress {
-	_, terminal := io.err.(escaper)
+	terminal := isTerminal(io.err)
 	p := &progress{io: io, on: terminal, stop: make(chan struct{})}
 	if terminal {
 		p.ended.Go(p.run)

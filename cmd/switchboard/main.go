@@ -143,7 +143,7 @@ func run(ctx context.Context, args []string, io streams) int {
 		if !strings.HasPrefix(k.Command(), "complete ") { // it ends before the collector is needed
 			early.End()
 		}
-		log, closeLog := newLog(k.Command(), c.Verbose, io.err)
+		log, closeLog := newLog(k.Command(), c.Verbose, withoutSpelling(io.err))
 		defer closeLog()
 		return k.Run(io, log)
 	}, io.err)

@@ -222,8 +222,8 @@ func (s *servedDiff) body(since time.Time, p *replay.Proposal) any {
 
 // progressPrinter returns a function that prints how much was done, such as "replayed 3 of 7", or nil if w is not a terminal.
 func progressPrinter(w io.Writer, did string) func(done, of int) {
-	terminal, ok := w.(escaper)
-	if !ok {
+	terminal, ok := w.(speller)
+	if !ok || !terminal.terminal {
 		return nil
 	}
 	var said time.Time

@@ -86,21 +86,12 @@ func golden(t *testing.T, file, got string) {
 	}
 }
 
-func TestControlCharactersAreEscapedForTerminals(t *testing.T) {
-	for text, want := range map[string]string{
-		"plain ✓ žluť 👩‍💻\n\ttab":                        "plain ✓ žluť 👩‍💻\n\ttab",
-		"\x1b]52;c;aGk=\x07\x1b[2J":                      `\x1b]52;c;aGk=\x07\x1b[2J`,
-		"over\rwritten\b\x7f\v\f\x00":                    `over\x0dwritten\x08\x7f\x0b\x0c\x00`,
-		"C1 as text \u009b2J":                            `C1 as text \x9b2J`,
-		"turned \u202e and\u2066 hidden\u200b\U000e0041": `turned \u{202e} and\u{2066} hidden\u{200b}\u{e0041}`,
-		"C1 as a byte \x9b2J, \xff\xc3":                  `C1 as a byte \x9b2J, \xff\xc3`,
-	} {
+func TestWhatPeopleReadIsSpeltOutOnTerminalsAndInPipes(t *testing.T) {
+	const text, want = "a\x1b[2J\u202e\n\tb 👩‍💻 \xff", `a\u{1b}[2J\u{202e}` + "\n\tb 👩‍💻 " + `\xff`
+	for _, terminal := range []bool{true, false} {
 		var b strings.Builder
-		if n, err := (escaper{&b}).Write([]byte(text)); n != len(text) || err != nil {
-			t.Errorf("%q: %d, %v", text, n, err)
-		}
-		if b.String() != want {
-			t.Errorf("%q became %q, want %q", text, b.String(), want)
+		if n, err := (speller{&b, terminal}).Write([]byte(text)); n != len(text) || err != nil || b.String() != want {
+			t.Errorf("%d, %v: %q, want %q", n, err, b.String(), want)
 		}
 	}
 }
@@ -110,7 +101,7 @@ func TestProgressIsPrintedOnlyOnTerminals(t *testing.T) {
 	if progressPrinter(&out, "replayed") != nil {
 		t.Error("progress is printed without a terminal")
 	}
-	print := progressPrinter(escaper{&out}, "replayed")
+	print := progressPrinter(speller{&out, true}, "replayed")
 	for i := range 1000 {
 		print(i+1, 1000)
 	}

@@ -70,7 +70,7 @@ const clearScreen = "\x1b[H\x1b[2J"
 // printRepeatedly prints the status at each interval. On a terminal each answer replaces the one
 // before. After a first answer it continues even if later requests fail.
 func (s *statusCmd) printRepeatedly(ctx context.Context, io streams, every time.Duration) error {
-	_, terminal := io.out.(escaper)
+	terminal := isTerminal(io.out)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for first := true; ; first = false {

@@ -1,12 +1,8 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"os"
-	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"golang.org/x/term"
 
@@ -17,22 +13,26 @@ import (
 type streams struct {
 	in io.Reader
 
-	// out and err are for people. If one is a terminal, control characters written to it are escaped,
-	// because much of the text comes from servers.
+	// out and err are for people. What is not visible as itself is spelt out, because much of the text comes from servers, and a pager or a terminal reads it in the
+	// end, also if they are a pipe.
 	out, err io.Writer
 
-	// raw is stdout without escaping, for JSON and for protocols.
+	// raw is stdout as it is, for JSON and for protocols.
 	raw io.Writer
 }
 
 func newStreams(in io.Reader, out, err *os.File) streams {
-	return streams{in: in, out: escapeForTerminal(out), err: escapeForTerminal(err), raw: out}
+	return streams{in: in, out: newSpeller(out), err: newSpeller(err), raw: out}
 }
 
 // isTerminal says whether out is a terminal.
 func (s streams) isTerminal() bool {
-	_, ok := s.out.(escaper)
-	return ok
+	return isTerminal(s.out)
+}
+
+func isTerminal(w io.Writer) bool {
+	s, ok := w.(speller)
+	return ok && s.terminal
 }
 
 // defaultWidth is the width of a terminal that does not say it.
@@ -64,41 +64,29 @@ func (s streams) hasColor() bool {
 	return s.isTerminal() && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 
-// escapeForTerminal returns f. If f is a terminal, control characters are escaped.
-func escapeForTerminal(f *os.File) io.Writer {
-	info, err := f.Stat()
-	if err == nil && info.Mode()&os.ModeCharDevice != 0 {
-		return escaper{f}
-	}
-	return f
+// A speller spells out what is not visible as itself: see scan.SpellLines. Each write must hold whole characters.
+type speller struct {
+	w        io.Writer
+	terminal bool
 }
 
-// An escaper prints control characters and invalid UTF-8 as escapes. Line breaks and tabs stay. Each
-// write must hold whole characters.
-type escaper struct{ w io.Writer }
+func newSpeller(f *os.File) speller {
+	info, err := f.Stat()
+	return speller{f, err == nil && info.Mode()&os.ModeCharDevice != 0}
+}
 
-func (e escaper) Write(p []byte) (int, error) {
-	if _, err := io.WriteString(e.w, escapeControls(string(p))); err != nil {
+func (s speller) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(s.w, scan.SpellLines(string(p))); err != nil {
 		return 0, err
 	}
 	return len(p), nil
 }
 
-func escapeControls(s string) string {
-	var b strings.Builder
-	for len(s) > 0 {
-		r, n := utf8.DecodeRuneInString(s)
-		switch {
-		case r == utf8.RuneError && n == 1:
-			fmt.Fprintf(&b, `\x%02x`, s[0]) // some terminals interpret single bytes
-		case unicode.IsControl(r) && r != '\n' && r != '\t':
-			fmt.Fprintf(&b, `\x%02x`, r)
-		case scan.IsHidden(r) && !unicode.Is(unicode.Join_Control, r) && !unicode.Is(unicode.Variation_Selector, r) && r != '\n' && r != '\t':
-			fmt.Fprintf(&b, `\u{%x}`, r)
-		default:
-			b.WriteString(s[:n])
-		}
-		s = s[n:]
+// withoutSpelling returns the writer for data: on a terminal it is w, elsewhere nothing is spelt out. The results of tools are data, and so are the records of a log, which
+// a handler has escaped, and which may be JSON.
+func withoutSpelling(w io.Writer) io.Writer {
+	if s, ok := w.(speller); ok && !s.terminal {
+		return s.w
 	}
-	return b.String()
+	return w
 }

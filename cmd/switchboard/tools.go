@@ -10,9 +10,9 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"unicode"
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/scan"
 )
 
 type toolsCmd struct {
@@ -119,15 +119,9 @@ func summaryLine(text string) string {
 	return printable(line, maxSummary)
 }
 
-// printable returns at most limit characters of text, without characters that a terminal would
-// interpret.
+// printable returns at most limit characters of text on one line. What is not visible as itself is spelt out.
 func printable(text string, limit int) string {
-	text = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return -1
-		}
-		return r
-	}, text)
+	text = scan.Spell(text)
 	if r := []rune(text); len(r) > limit {
 		text = string(r[:limit-1]) + "…"
 	}

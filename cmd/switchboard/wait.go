@@ -18,7 +18,7 @@ const (
 // pollUntilStarted calls ask until it names no starting servers, for at most the time wait, and
 // returns the last answer. On a terminal it shows the names.
 func pollUntilStarted[T any](ctx context.Context, io streams, wait time.Duration, ask func() (T, []switchboard.ServerID, error)) (T, error) {
-	_, terminal := io.err.(escaper)
+	terminal := isTerminal(io.err)
 	began, told := time.Now(), ""
 	for {
 		answer, starting, err := ask()

@@ -41,7 +41,7 @@ func TestStatusWatchRunsUntilItIsStoppedWithoutFailure(t *testing.T) {
 			var out, raw strings.Builder
 			io := streams{out: &out, err: &out, raw: &out}
 			if tt.terminal {
-				io = streams{out: escaper{&raw}, err: escaper{&raw}, raw: &raw}
+				io = streams{out: speller{&raw, true}, err: speller{&raw, true}, raw: &raw}
 			}
 			s := statusCmd{serverFlags: serverFlags{locationFlags: locationFlags{URL: server.URL}, outputFlags: outputFlags{JSON: tt.json}}}
 			if err := s.printRepeatedly(ctx, io, time.Millisecond); err != nil {

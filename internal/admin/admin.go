@@ -66,7 +66,7 @@ type ProcessFacts struct {
 	Changes   *health.ChangeLog // of the states of servers
 	Version   string
 	Addresses func() (agents, officers net.Addr) // each nil if it is not served
-	Findings  func(switchboard.ServerID) int     // in the definitions of the server's tools; nil means none
+	Findings  func(switchboard.ServerID) int     // in what the server offers; nil means none
 }
 
 // A Reader answers the operators' reads. Use NewReader. It is safe for concurrent use.

@@ -131,7 +131,7 @@ type ServerStatus struct {
 	Refused int           `json:"tools_refused"`
 	Class   string        `json:"class,omitempty"` // by which tenants rank the server
 
-	// Findings is the number of findings in the definitions of its tools; see package suspect.
+	// Findings is the number of findings in what it offers, definitions and instructions; see package suspect.
 	Findings int `json:"findings,omitempty"`
 }
 

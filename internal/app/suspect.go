@@ -4,12 +4,17 @@ import (
 	"context"
 	"crypto/sha256"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/scan"
 	"github.com/summit-switchboard/switchboard/internal/scan/suspect"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
 const (
@@ -17,15 +22,21 @@ const (
 	suspectInterval   = time.Second // between the beginnings of passes
 )
 
-// A suspectLog looks at the definitions that are let in, and logs what should make people look. It works beside the building of states, so that no state waits
+// A suspectLog looks at the definitions and instructions that are let in, and logs what should make people look. It works beside the building of states, so that no state waits
 // for it.
 type suspectLog struct {
 	log     *slog.Logger
 	state   func() *servingState
 	changed signal // there is a new state
 
-	seen   map[switchboard.ToolID]seenDefinition
+	seen   map[suspectKey]seenDefinition
 	counts atomic.Pointer[map[switchboard.ServerID]int]
+}
+
+// A suspectKey names a text of a server. what is a word for it: tool, resource, template, prompt or instructions. Instructions have no name.
+type suspectKey struct {
+	what string
+	id   switchboard.ToolID
 }
 
 // A seenDefinition is what was found in the definition with the digest.
@@ -58,7 +69,7 @@ func (s *suspectLog) run(ctx context.Context) {
 		}
 		logAdmissions(ctx, s.log, before, st.Catalog.Tools())
 		was = st
-		s.look(ctx, st.Catalog.Tools(), func(id switchboard.ToolID) []byte { return st.Offers[id.Server].Uncleaned[id.Name] })
+		s.look(ctx, st.Catalog.Tools(), st.Offers)
 		select {
 		case <-ctx.Done():
 			return
@@ -67,30 +78,58 @@ func (s *suspectLog) run(ctx context.Context) {
 	}
 }
 
-// look logs the findings of each tool that is new or has another definition than in the last pass. uncleaned returns the definition as its server sent
-// it, or nil if nothing was removed from it.
-func (s *suspectLog) look(ctx context.Context, tools []*switchboard.Tool, uncleaned func(switchboard.ToolID) []byte) {
-	var peers *suspect.Peers
-	seen, counts, logged, more := make(map[switchboard.ToolID]seenDefinition, len(tools)), map[switchboard.ServerID]int{}, 0, 0
+// otherKinds are the kinds of objects beside tools, with their words and the member that names one.
+var otherKinds = []struct {
+	kind        switchboard.Kind
+	what, named string
+}{{switchboard.Resources, "resource", "uri"}, {switchboard.Templates, "template", "uriTemplate"}, {switchboard.Prompts, "prompt", "name"}}
+
+// eachText calls f with each text that a model may read of a server: definitions of tools, resources, templates and prompts, and instructions. A text is as the server
+// sent it. What the operator wrote is left out.
+func eachText(tools []*switchboard.Tool, offers map[switchboard.ServerID]switchboard.Offer, f func(key suspectKey, definition []byte)) {
 	for _, t := range tools {
 		if t.Provides != nil {
-			continue // the operator wrote it
+			continue
 		}
+		f(suspectKey{"tool", t.ID}, longer(offers[t.ID.Server].Uncleaned[t.ID.Name], t.Definition))
+	}
+	for _, server := range slices.Sorted(maps.Keys(offers)) {
+		o := offers[server]
+		for _, k := range otherKinds {
+			for _, item := range o.List(k.kind) {
+				raw, _ := wire.Field(item, k.named)
+				name, _ := wire.String(raw)
+				f(suspectKey{k.what, switchboard.ToolID{Server: server, Name: name}}, longer(o.UncleanedOthers[switchboard.SentKey(k.kind, name)], item))
+			}
+		}
+		if o.Instructions != "" {
+			text := longer(o.UncleanedOthers[switchboard.SentInstructions], wire.AppendString(nil, o.Instructions))
+			f(suspectKey{"instructions", switchboard.ToolID{Server: server}}, slices.Concat([]byte(`{"instructions":`), text, []byte("}")))
+		}
+	}
+}
+
+// longer returns what a server sent, or cleaned if nothing was removed from it.
+func longer(sent, cleaned []byte) []byte {
+	if sent != nil {
+		return sent
+	}
+	return cleaned
+}
+
+// look logs the findings of each text that is new or has changed since the last pass.
+func (s *suspectLog) look(ctx context.Context, tools []*switchboard.Tool, offers map[switchboard.ServerID]switchboard.Offer) {
+	peers := sync.OnceValue(func() *suspect.Peers { return suspect.NewPeers(peerTools(tools)) })
+	seen, counts, logged, more := make(map[suspectKey]seenDefinition, len(tools)), map[switchboard.ServerID]int{}, 0, 0
+	eachText(tools, offers, func(key suspectKey, definition []byte) {
 		if ctx.Err() != nil {
 			return
 		}
-		definition := t.Definition
-		if sent := uncleaned(t.ID); sent != nil {
-			definition = sent
-		}
 		now := seenDefinition{digest: sha256.Sum256(definition)}
-		if was, ok := s.seen[t.ID]; ok && was.digest == now.digest {
+		if was, ok := s.seen[key]; ok && was.digest == now.digest {
 			now.findings = was.findings
 		} else {
-			if peers == nil {
-				peers = suspect.NewPeers(toolIDs(tools))
-			}
-			found := suspect.Find(t.ID, definition, peers)
+			found := suspect.Find(key.id, definition, peers())
 			now.findings = len(found)
 			for _, f := range found {
 				if logged == maxLoggedFindings {
@@ -98,25 +137,32 @@ func (s *suspectLog) look(ctx context.Context, tools []*switchboard.Tool, unclea
 					continue
 				}
 				logged++
-				s.logFinding(ctx, t.ID, f)
+				s.logFinding(ctx, key, f)
 			}
 		}
-		seen[t.ID] = now
-		counts[t.ID.Server] += now.findings
+		seen[key] = now
+		counts[key.id.Server] += now.findings
+	})
+	if ctx.Err() != nil {
+		return
 	}
 	s.seen = seen
 	s.counts.Store(&counts)
 	if more > 0 {
-		s.log.Warn("more findings in the definitions of tools", "findings", more)
+		s.log.Warn("more findings in what servers offer", "findings", more)
 	}
 }
 
-func (s *suspectLog) logFinding(ctx context.Context, tool switchboard.ToolID, f suspect.TextFinding) {
+func (s *suspectLog) logFinding(ctx context.Context, key suspectKey, f suspect.TextFinding) {
 	level := slog.LevelInfo
 	if f.Tier == suspect.Blocking {
 		level = slog.LevelWarn
 	}
-	s.log.Log(ctx, level, "a finding in the definition of a tool", "server", tool.Server, "tool", cutName(tool.Name), "rule", f.Rule, "tier", f.Tier, "where", f.Where, "text", f.Text)
+	message, attrs := "a finding in the instructions of a server", []any{"server", key.id.Server}
+	if key.what != "instructions" {
+		message, attrs = "a finding in the definition of a "+key.what, append(attrs, key.what, cutName(key.id.Name))
+	}
+	s.log.Log(ctx, level, message, append(attrs, "rule", f.Rule, "tier", f.Tier, "where", f.Where, "text", f.Text)...)
 }
 
 // cutName returns the name of a tool as far as the log has room.
@@ -124,18 +170,18 @@ func cutName(name string) string {
 	if len(name) > maxLoggedMember {
 		name = strings.ToValidUTF8(name[:maxLoggedMember], "") + "…"
 	}
-	return suspect.Spell(name)
+	return scan.Spell(name)
 }
 
-// findings returns how many findings the definitions of the server have.
+// findings returns how many findings the texts of the server have.
 func (s *suspectLog) findings(id switchboard.ServerID) int { return (*s.counts.Load())[id] }
 
-func toolIDs(tools []*switchboard.Tool) []switchboard.ToolID {
-	ids := make([]switchboard.ToolID, 0, len(tools))
+func peerTools(tools []*switchboard.Tool) []suspect.PeerTool {
+	all := make([]suspect.PeerTool, 0, len(tools))
 	for _, t := range tools {
 		if t.Provides == nil {
-			ids = append(ids, t.ID)
+			all = append(all, suspect.PeerTool{ID: t.ID, Trust: t.Trust, Definition: t.Definition})
 		}
 	}
-	return ids
+	return all
 }

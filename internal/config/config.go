@@ -285,6 +285,7 @@ type loader struct {
 
 	listens      listenValues
 	manifestRefs []manifestRef
+	packages     []placedName      // that the servers' commands fetch
 	bounds       map[string]*bound // of tenants
 	noTenantRows bool              // no tenants: in switchboard.yaml
 	forTenants

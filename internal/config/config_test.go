@@ -329,6 +329,40 @@ func TestAttack11SS01ST03AddressesOnTheLinkAndShellsAreWarnedOf(t *testing.T) {
 	}
 }
 
+// Two names that are easily taken for each other may be a slip, or somebody's trap.
+func TestNamesThatLookAlikeAreWarnedOf(t *testing.T) {
+	for _, tt := range []struct{ servers, want string }{
+		{
+			"  files: {transport: stdio, command: [npx, -y, \"@modelcontextprotocol/server-filesystem@2026.8.31\"]}\n" +
+				"  more: {transport: stdio, command: [npx, -y, \"@modelcontextprotocol/server-filesytem@2026.8.31\"]}\n",
+			`switchboard.yaml:3:47: server "more": command: package "@modelcontextprotocol/server-filesytem" looks like "@modelcontextprotocol/server-filesystem" at switchboard.yaml:2:48, and is another one; if one of them is mistyped, correct it`,
+		},
+		{
+			"  filesystem: {transport: http, url: \"http://127.0.0.1:1/mcp\"}\n  fi1esystem: {transport: http, url: \"http://127.0.0.1:2/mcp\"}\n",
+			`switchboard.yaml:3:3: server "fi1esystem" looks like "filesystem" at switchboard.yaml:2:3, and is another one; if one of them is mistyped, correct it`,
+		},
+		{"  server-a: {transport: http, url: \"http://127.0.0.1:1/mcp\"}\n  server-b: {transport: http, url: \"http://127.0.0.1:2/mcp\"}\n", ""},
+		{
+			"  files-1: {transport: stdio, command: [npx, \"server-filesystem@1.0.0\"]}\n  files-2: {transport: stdio, command: [npx, \"server-filesystem@1.0.1\"]}\n",
+			"",
+		},
+		{"  a: {transport: stdio, command: [node, server-filesystem]}\n  b: {transport: stdio, command: [node, server-filesytem]}\n", ""}, // files, not packages
+	} {
+		files := fstest.MapFS{"switchboard.yaml": {Data: []byte("servers:\n" + tt.servers)}}
+		c, err := config.Load(t.Context(), "switchboard.yaml", config.Options{FS: files})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, w := range c.Warnings {
+			got += w.String()
+		}
+		if got != tt.want {
+			t.Errorf("%s: the warnings are\n%s\nwant\n%s", tt.servers, got, tt.want)
+		}
+	}
+}
+
 // A package without an exact version may be another one at each start.
 func TestAPackageWithoutAnExactVersionIsWarnedOf(t *testing.T) {
 	for command, want := range map[string]string{

@@ -91,9 +91,13 @@ func trustType(to *switchboard.Trust) document.Type {
 
 // readServers reads the servers.
 func (f mainFile) readServers(v document.Value) {
+	var servers []placedName
 	for _, e := range v.ReadNamed(maxServers, true) {
 		f.readServer(e)
+		servers = append(servers, placedName{e.Key.WithContext(""), e.Name})
 	}
+	warnOfAlike("server", servers)
+	warnOfAlike("package", f.packages)
 }
 
 // readServer reads one server. The server counts as known even if its row has faults.
@@ -229,6 +233,7 @@ func (r *serverRow) readCommand(v document.Value) {
 		v.Fault("the list is empty; its first item is the program")
 	}
 	var out []string
+	var places []placedName
 	for i, item := range items {
 		item.Context = fmt.Sprintf("%sitem %d: ", v.Context, i+1)
 		if i > 0 && item.Kind == document.KindText && item.Quoted && item.Text == "" {
@@ -241,6 +246,9 @@ func (r *serverRow) readCommand(v document.Value) {
 		}
 		// The path of a program is relative to the file, and not to the folder that Switchboard was
 		// started in.
+		if i > 0 {
+			places = append(places, placedName{item, arg})
+		}
 		if i == 0 && strings.ContainsRune(filepath.ToSlash(arg), '/') {
 			arg = endpoint.Absolute(r.absDir, arg)
 		}
@@ -250,6 +258,11 @@ func (r *serverRow) readCommand(v document.Value) {
 		v.Warn("%s takes a text and runs it as a command, whatever it holds; name the program and its arguments in the list", flag)
 	} else if name, pinned := floatingPackage(out); name != "" {
 		v.Warn("%s names no exact version, so each start may run another program; write %s", document.Shown(name), document.Shown(pinned))
+	}
+	if fetched, _ := fetchedPackage(out); fetched != "" {
+		if i := slices.IndexFunc(places, func(p placedName) bool { return strings.HasSuffix(p.name, fetched) }); i >= 0 {
+			r.packages = append(r.packages, placedName{places[i].at.WithContext("%s", v.Context), barePackage(fetched)})
+		}
 	}
 	r.server.Command = out
 }

@@ -57,6 +57,9 @@ type Offer struct {
 	// Uncleaned are the tool objects as the server sent them, by the name of the tool, for those from which deceptive characters were removed.
 	Uncleaned map[string][]byte `json:",omitempty"`
 
+	// UncleanedOthers are the objects of the other lists, and the instructions, as the server sent them, if deceptive characters were removed from them: see SentKey.
+	UncleanedOthers map[string][]byte `json:",omitempty"`
+
 	// Resources, Templates and Prompts are the objects of the other lists.
 	Resources, Templates, Prompts [][]byte
 
@@ -66,6 +69,12 @@ type Offer struct {
 	// Stale is set while the server is away and this is its last known offer.
 	Stale bool
 }
+
+// SentInstructions is the key of the instructions in UncleanedOthers. They are a JSON string there.
+const SentInstructions = "instructions"
+
+// SentKey returns the key in UncleanedOthers of an object with a name or URI.
+func SentKey(k Kind, id string) string { return k.String() + " " + id }
 
 // BlockName is the name of the member that states the capabilities of tools, in every place where it can occur.
 const BlockName = "x-summit-capabilities"

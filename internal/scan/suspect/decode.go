@@ -14,21 +14,33 @@ const (
 	maxEncoded = 1 << 14 // of one word
 )
 
+// isCodeByte says which bytes an encoded text has.
+var isCodeByte = func() (is [256]bool) {
+	for i := range is {
+		c := byte(i)
+		is[i] = 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("+/=_-%", c) >= 0
+	}
+	return is
+}()
+
 // decode finds words that decode to orders: base64, hexadecimal digits, percent signs.
 func (s *scanner) decode(at textPlace, text string) {
-	for word := range strings.FieldsFuncSeq(text, func(r rune) bool {
-		return r >= utf8.RuneSelf || !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("+/=_-%", r)
-	}) {
-		if len(word) < minEncoded || len(word) > maxEncoded {
+	for i := 0; i+minEncoded <= len(text); i++ {
+		from := i
+		for i < len(text) && isCodeByte[text[i]] {
+			i++
+		}
+		if i-from < minEncoded || i-from > maxEncoded {
 			continue
 		}
+		word := text[from:i]
 		for _, plain := range decodings(word) {
 			if isCommand(plain) {
 				s.add(ruleEncoded, at, word+" is "+plain)
 				return
 			}
-			before := len(s.found)
-			if s.lookAtWords(at, plain, ruleEncoded); len(s.found) > before {
+			before := s.hits
+			if s.lookAtWords(at, plain, ruleEncoded); s.hits > before {
 				return
 			}
 		}

@@ -2,8 +2,8 @@ package suspect_test
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/summit-switchboard/switchboard/internal/scan"
 	"github.com/summit-switchboard/switchboard/internal/scan/suspect"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/test/realdata"
@@ -24,7 +25,7 @@ type subject struct {
 	label      string
 	definition []byte
 	peers      *suspect.Peers
-	half       uint32 // the rules were tuned on half 0 alone
+	halves     [2]uint32 // the rules were first tuned on half 0 of the first split, and then on half 0 of the second one
 }
 
 // The data of other people: tools that attack, tools that look alike and are harmless, and the tools of real servers.
@@ -36,7 +37,7 @@ var readCorpus = sync.OnceValues(func() (*corpus, error) {
 	if err != nil {
 		return nil, err
 	}
-	var ids []switchboard.ToolID
+	var tools []suspect.PeerTool
 	for _, s := range servers {
 		for _, t := range s.Tools {
 			var named struct{ Name string }
@@ -44,11 +45,11 @@ var readCorpus = sync.OnceValues(func() (*corpus, error) {
 				return nil, err
 			}
 			id := switchboard.ToolID{Server: switchboard.ServerID(s.ID), Name: named.Name}
-			ids = append(ids, id)
-			c.real = append(c.real, subject{id: id, definition: t, half: half(s.ID + named.Name)})
+			tools = append(tools, suspect.PeerTool{ID: id, Definition: t})
+			c.real = append(c.real, subject{id: id, definition: t, halves: splits(s.ID + named.Name)})
 		}
 	}
-	peers := suspect.NewPeers(ids)
+	peers := suspect.NewPeers(tools)
 	for i := range c.real {
 		c.real[i].peers = peers
 	}
@@ -69,7 +70,7 @@ func readPoison(file string) (all []subject, err error) {
 			Params  []string
 			Peers   []struct {
 				Server switchboard.ServerID
-				Tool   struct{ Name string }
+				Tool   json.RawMessage
 			}
 		}
 		if err := json.Unmarshal(line, &row); err != nil {
@@ -82,15 +83,23 @@ func readPoison(file string) (all []subject, err error) {
 			}
 			row.Tool["inputSchema"], _ = json.Marshal(map[string]any{"type": "object", "properties": properties})
 		}
-		s := subject{id: switchboard.ToolID{Server: "subject"}, label: row.Set + " " + row.ID, half: half(row.ID)}
+		server := switchboard.ServerID("subject")
+		if row.Server != nil {
+			server = switchboard.ServerID(*row.Server)
+		}
+		s := subject{id: switchboard.ToolID{Server: server}, label: row.Set + " " + row.ID, halves: splits(row.ID)}
 		if err := json.Unmarshal(row.Tool["name"], &s.id.Name); err != nil {
 			return err
 		}
-		var peers []switchboard.ToolID
-		for _, p := range row.Peers {
-			peers = append(peers, switchboard.ToolID{Server: p.Server, Name: p.Tool.Name})
+		peers := []suspect.PeerTool{{ID: s.id}}
+		for _, p := range row.Peers { // the operator knows them
+			var named struct{ Name string }
+			if err := json.Unmarshal(p.Tool, &named); err != nil {
+				return err
+			}
+			peers = append(peers, suspect.PeerTool{ID: switchboard.ToolID{Server: p.Server, Name: named.Name}, Trust: switchboard.TrustOperator, Definition: p.Tool})
 		}
-		s.peers = suspect.NewPeers(append(peers, s.id))
+		s.peers = suspect.NewPeers(peers)
 		var text bytes.Buffer
 		e := json.NewEncoder(&text)
 		e.SetEscapeHTML(false)
@@ -102,10 +111,12 @@ func readPoison(file string) (all []subject, err error) {
 	return all, err
 }
 
-func half(id string) uint32 {
-	h := fnv.New32a()
+// splits divides the data in two, in two ways.
+func splits(id string) (halves [2]uint32) {
+	h, h2 := fnv.New32a(), fnv.New64a()
 	_, _ = h.Write([]byte(id))
-	return h.Sum32() >> 7 % 2
+	_, _ = h2.Write([]byte("second split " + id))
+	return [2]uint32{h.Sum32() >> 7 % 2, uint32(h2.Sum64() >> 41 % 2)}
 }
 
 func realCorpus(t testing.TB) *corpus {
@@ -120,30 +131,41 @@ func realCorpus(t testing.TB) *corpus {
 	return c
 }
 
-// A tally counts the tools that have a finding, by half.
-type tally struct{ attacks, twins, real [2]int }
+// A tally counts the tools that have a finding, by quarter.
+type tally struct{ attacks, twins, real quarters }
 
-func both(n [2]int) int { return n[0] + n[1] }
+// quarters are numbers of the tools in both halves 0, in half 0 of the first split alone, in half 0 of the second one alone, and in neither.
+type quarters [2][2]int
 
-// row returns the row of a rule in docs/servers.md. Precision is the share of attacks among all tools that were found.
+func (q quarters) all() int { return q[0][0] + q[0][1] + q[1][0] + q[1][1] }
+
+// half returns the number of the tools in a half of a split.
+func (q quarters) half(split, half int) int {
+	if split == 0 {
+		return q[half][0] + q[half][1]
+	}
+	return q[0][half] + q[1][half]
+}
+
+// row returns the row of a rule in docs/words.md. Precision is the share of attacks among all tools that were found.
 func (y tally) row(r suspect.TextRule) string {
-	attacks, twins, real := both(y.attacks), both(y.twins), both(y.real)
+	attacks, twins, real := y.attacks.all(), y.twins.all(), y.real.all()
 	precision := "-"
 	if all := attacks + twins + real; all > 0 {
 		precision = fmt.Sprintf("%d %%", 100*attacks/all)
 	}
-	return fmt.Sprintf("| `%s` | %s | %s | %d | %d | %d | %s |", r.ID, r.Tier, r.Words, attacks, twins, real, precision)
+	return fmt.Sprintf("| `%s` | %s | %s | %d | %d | %d | %s |\n", r.ID, r.Tier, r.Words, attacks, twins, real, precision)
 }
 
-// measure returns the tally of each rule, of the blocking tier, and of both tiers.
-func (c *corpus) measure() (byRule map[string]*tally, blocking, all *tally) {
-	byRule, blocking, all = map[string]*tally{}, &tally{}, &tally{}
+// measure returns the tally of each rule, of the blocking tier, of both tiers, and of all tools.
+func (c *corpus) measure() (byRule map[string]*tally, blocking, all, sizes *tally) {
+	byRule, blocking, all, sizes = map[string]*tally{}, &tally{}, &tally{}, &tally{}
 	for _, r := range suspect.Rules() {
 		byRule[r.ID] = &tally{}
 	}
-	count := func(subjects []subject, of func(*tally) *[2]int) {
+	count := func(subjects []subject, of func(*tally) *quarters) {
 		for _, s := range subjects {
-			seen := map[*tally]bool{}
+			seen := map[*tally]bool{sizes: true}
 			for _, f := range suspect.Find(s.id, s.definition, s.peers) {
 				seen[byRule[f.Rule]], seen[all] = true, true
 				if f.Tier == suspect.Blocking {
@@ -151,54 +173,88 @@ func (c *corpus) measure() (byRule map[string]*tally, blocking, all *tally) {
 				}
 			}
 			for y := range seen {
-				of(y)[s.half]++
+				of(y)[s.halves[0]][s.halves[1]]++
 			}
 		}
 	}
-	count(c.attacks, func(y *tally) *[2]int { return &y.attacks })
-	count(c.twins, func(y *tally) *[2]int { return &y.twins })
-	count(c.real, func(y *tally) *[2]int { return &y.real })
-	return byRule, blocking, all
+	count(c.attacks, func(y *tally) *quarters { return &y.attacks })
+	count(c.twins, func(y *tally) *quarters { return &y.twins })
+	count(c.real, func(y *tally) *quarters { return &y.real })
+	return byRule, blocking, all, sizes
 }
 
-// go test ./internal/scan/suspect -run RealTools -v prints the table of docs/servers.md.
-func TestTheRulesFindAttacksAndFewRealTools(t *testing.T) {
-	c := realCorpus(t)
-	byRule, blocking, all := c.measure()
-	doc, err := os.ReadFile("../../../docs/servers.md")
+var update = flag.Bool("update", false, "write the tables of docs/words.md anew")
+
+// checkWords compares a part of docs/words.md, or writes it.
+func checkWords(t *testing.T, name, text string) {
+	t.Helper()
+	const file = "../../../docs/words.md"
+	page, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
+	from, to := "<!-- "+name+" -->\n", "<!-- end -->\n"
+	before, rest, _ := strings.Cut(string(page), from)
+	shown, after, ok := strings.Cut(rest, to)
+	switch {
+	case !ok:
+		t.Fatalf("%s has nothing between %q and %q", file, from, to)
+	case shown == text:
+	case *update:
+		if err := os.WriteFile(file, []byte(before+from+text+to+after), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		t.Errorf("%s says something else; run this test with -update. Measured:\n%s", file, text)
+	}
+}
+
+// The page shows the attack and the harmless text that stand beside each rule.
+func TestThePageShowsAnExampleOfEachRule(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("| rule | finds | does not find |\n| --- | --- | --- |\n")
 	for _, r := range suspect.Rules() {
-		row := byRule[r.ID].row(r)
-		t.Log(row)
-		if !strings.Contains(string(doc), row) {
-			t.Errorf("docs/servers.md does not have the row %s", row)
-		}
+		cell := func(text string) string { return "`` " + strings.ReplaceAll(scan.Spell(text), "|", `\|`) + " ``" }
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", r.ID, cell(r.Attack), cell(r.Harmless))
 	}
-	var sizes tally
-	for kind, subjects := range map[*[2]int][]subject{&sizes.attacks: c.attacks, &sizes.twins: c.twins, &sizes.real: c.real} {
-		for _, s := range subjects {
-			kind[s.half]++
-		}
+	checkWords(t, "examples", b.String())
+}
+
+// The page says what the rules find in the definitions of other people: go test ./internal/scan/suspect -run RealTools -update
+func TestTheRulesFindAttacksAndFewRealTools(t *testing.T) {
+	c := realCorpus(t)
+	byRule, blocking, all, sizes := c.measure()
+	var b strings.Builder
+	b.WriteString("| rule | tier | finds | attacks | look-alikes | real tools | precision |\n| --- | --- | --- | ---: | ---: | ---: | ---: |\n")
+	for _, r := range suspect.Rules() {
+		b.WriteString(byRule[r.ID].row(r))
 	}
-	t.Logf("by half: both tiers find %v of %v; blocking finds %v", *all, sizes, *blocking)
-	said := fmt.Sprintf("%d of %d attacks, in %d of %d harmless look-alikes, and in %d of %d real tools", both(all.attacks), len(c.attacks), both(all.twins), len(c.twins), both(all.real), len(c.real))
-	heldOut := fmt.Sprintf("%d of %d, %d of %d and %d of %d", all.attacks[1], sizes.attacks[1], all.twins[1], sizes.twins[1], all.real[1], sizes.real[1])
-	for _, s := range []string{said, heldOut} {
-		if !strings.Contains(string(doc), s) {
-			t.Errorf("docs/servers.md does not say %q", s)
+	checkWords(t, "each rule", b.String())
+	b.Reset()
+	b.WriteString("| part of the data | attacks | look-alikes | real tools |\n| --- | ---: | ---: | ---: |\n")
+	line := func(what string, part func(quarters) int) {
+		cell := func(n, of quarters) string {
+			return fmt.Sprintf("%d of %d (%.1f %%)", part(n), part(of), 100*float64(part(n))/float64(part(of)))
 		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", what, cell(all.attacks, sizes.attacks), cell(all.twins, sizes.twins), cell(all.real, sizes.real))
 	}
+	line("all", quarters.all)
+	for split, name := range []string{"first", "second"} {
+		line(name+" split, the half that the rules were tuned on", func(q quarters) int { return q.half(split, 0) })
+		line(name+" split, the other half", func(q quarters) int { return q.half(split, 1) })
+	}
+	line("what neither tuning has seen", func(q quarters) int { return q[1][1] })
+	checkWords(t, "each half", b.String())
+	t.Logf("\n%s\nblocking finds %v", b.String(), *blocking)
 	for _, limit := range []struct {
 		what string
 		ok   bool
 	}{
-		{"blocking finds at most 5 real tools", both(blocking.real) <= 5},
-		{"blocking finds no look-alike", both(blocking.twins) == 0},
-		{"both tiers find half of the attacks", 2*both(all.attacks) >= len(c.attacks)},
-		{"both tiers find at most 2 % of the real tools", 50*both(all.real) <= len(c.real)},
-		{"both tiers find at most 6 % of the look-alikes", 100*both(all.twins) <= 6*len(c.twins)},
+		{"blocking finds at most 5 real tools", blocking.real.all() <= 5},
+		{"blocking finds no look-alike", blocking.twins.all() == 0},
+		{"both tiers find half of the attacks", 2*all.attacks.all() >= len(c.attacks)},
+		{"both tiers find at most 2 % of the real tools", 50*all.real.all() <= len(c.real)},
+		{"both tiers find at most 6 % of the look-alikes", 100*all.twins.all() <= 6*len(c.twins)},
 	} {
 		if !limit.ok {
 			t.Errorf("not true: %s", limit.what)
@@ -274,25 +330,4 @@ func imitate(random *rand.Rand, name string) string {
 	}
 	slices.Sort(all)
 	return all[random.IntN(len(all))]
-}
-
-// All tools take at most 3 s, and one of usual size at most 1 ms.
-func BenchmarkFind(b *testing.B) {
-	c := realCorpus(b)
-	b.Run("all real tools", func(b *testing.B) {
-		for b.Loop() {
-			for _, s := range c.real {
-				suspect.Find(s.id, s.definition, s.peers)
-			}
-		}
-	})
-	bySize := slices.SortedFunc(slices.Values(c.real), func(x, y subject) int { return cmp.Compare(len(x.definition), len(y.definition)) })
-	for _, percent := range []int{50, 99, 100} {
-		s := bySize[min(len(bySize)*percent/100, len(bySize)-1)]
-		b.Run(fmt.Sprintf("one tool of %d bytes", len(s.definition)), func(b *testing.B) {
-			for b.Loop() {
-				suspect.Find(s.id, s.definition, s.peers)
-			}
-		})
-	}
 }

@@ -1,5 +1,5 @@
 // Package suspect finds what should make people look at the definition of a tool, or should keep the tool out. It is deterministic, and does no I/O. How words look
-// says little about what a tool does: a finding is a reason to look, and a definition without findings may attack all the same (design part 14, Words).
+// says little about what a tool does: a finding is a reason to look, and a definition without findings may attack all the same.
 //
 // A rule is Blocking if it concerns the structure of the text: characters that deceive, and a name that imitates the name of another tool. All other rules are
 // Looking. They know the meaning of words by kind (see lexicon), not the phrases of attacks. Each text of the definition is read as it is, and in normal form.
@@ -36,8 +36,12 @@ type TextRule struct {
 	Words string // for people
 	Tier  Tier
 
+	Attack   string // a description that it finds, or a definition
+	Harmless string // one that looks alike and is not found
+
 	patterns []string
-	unless   string // kinds of words; a sentence that has one of them is not meant
+	excuses  []string // patterns; a sentence that matches one of them is not meant
+	reported bool     // a text that a word of detection governs is not meant: a detector's description says what it detects
 }
 
 // Rules returns all rules.
@@ -51,142 +55,119 @@ type TextFinding struct {
 	Text  string // the text, or the part that the rule has found, with invisible characters spelt out
 }
 
-// Most findings of one definition, and most bytes of the text and of the place of one, before they are spelt out.
+// Most findings of one definition in each tier, and most bytes of the text and of the place of one, before they are spelt out.
 const (
-	maxFindings = 32
+	maxFindings = 16
 	maxText     = 160
 	maxWhere    = 200
 )
 
-// Peers are the tools that a definition is compared with.
-type Peers struct {
-	servers map[string][]switchboard.ServerID // by the name of a tool
-	alike   map[string][]switchboard.ToolID   // by skeleton
-}
-
-// NewPeers returns the peers with these names.
-func NewPeers(tools []switchboard.ToolID) *Peers {
-	p := &Peers{servers: map[string][]switchboard.ServerID{}, alike: map[string][]switchboard.ToolID{}}
-	for _, t := range tools {
-		p.servers[t.Name] = append(p.servers[t.Name], t.Server)
-		form := skeleton(t.Name)
-		p.alike[form] = append(p.alike[form], t)
-	}
-	return p
-}
-
-// A nameKind says which tool a name in a text belongs to.
-type nameKind int
-
-const (
-	nameUnknown nameKind = iota
-	nameOwn              // a tool of the same server, or a property of the definition
-	nameOfPeer           // only tools of other servers
-)
-
-func (p *Peers) kindOf(own switchboard.ServerID, name string) nameKind {
-	servers := p.servers[name]
-	if len(servers) == 0 {
-		return nameUnknown
-	}
-	if slices.Contains(servers, own) {
-		return nameOwn
-	}
-	return nameOfPeer
-}
-
-// imitated returns a tool with a name that looks like the name of id and is another one.
-func (p *Peers) imitated(id switchboard.ToolID) (switchboard.ToolID, bool) {
-	for _, t := range p.alike[skeleton(id.Name)] {
-		if t.Name != id.Name {
-			return t, true
-		}
-	}
-	return switchboard.ToolID{}, false
-}
+// minText is the number of bytes of the shortest text with words that say anything.
+const minText = 4
 
 // A scanner looks at one definition.
 type scanner struct {
-	reader textReader
-	rules  []compiledRule // in the order of rules
-	found  []TextFinding
-	seen   map[[2]string]bool
+	reader   textReader
+	matching matching
+	pending  []match // in the sentence that is being read
+	found    []TextFinding
+	counts   [Blocking + 1]int // findings by tier
+	hits     int               // findings, also those that are not listed
+	seen     map[[2]string]bool
+	clean    [propertyName + 1]map[string]bool // texts without findings, in their own spelling, by kind; schemas repeat the same texts again and again
+
+	// The names of the definition's own properties are read when a match first depends on them: nearly no definition needs them.
+	own     map[string]bool
+	readOwn func() map[string]bool
+	again   bool // the text must be read again, since the names are known now
 }
 
-// A compiledRule has the patterns of a rule. first and last are the classes of their first and last words: a sentence without one of both does not match.
-type compiledRule struct {
-	patterns            []pattern
-	first, last, unless class
+// A match is a pattern of a rule that has matched.
+type match struct {
+	rule     int
+	from, to int // bytes of the text
+	pattern  *pattern
 }
 
-// compiled are the patterns of all rules.
-var compiled = sync.OnceValue(func() *scanner {
-	s := &scanner{rules: make([]compiledRule, len(rules))}
-	for i, r := range rules {
-		c := &s.rules[i]
-		for _, text := range r.patterns {
-			p := words().compile(text)
-			c.patterns = append(c.patterns, p)
-			c.first, c.last = c.first.or(p.steps[0].kinds), c.last.or(p.steps[len(p.steps)-1].kinds)
-		}
-		if r.unless != "" {
-			c.unless = words().class(r.unless)
-		}
-	}
-	s.reader.words, s.reader.shapes = words(), words().newShapes()
-	return s
-})
+// theLexis is what all scanners share.
+var theLexis = sync.OnceValue(newLexis)
 
 // Find returns the findings of a tool's definition, in the order of its texts. definition is the tool's object in tools/list. A finding that a rule has at the
 // same place twice is listed once.
 func Find(id switchboard.ToolID, definition []byte, peers *Peers) []TextFinding {
-	s := &scanner{rules: compiled().rules, reader: compiled().reader, seen: map[[2]string]bool{}}
-	own := properties(definition)
-	s.reader.known = func(name string) nameKind {
-		if name == id.Name || own[name] {
+	l := theLexis()
+	s := &scanner{matching: newMatching(l.machine), seen: map[[2]string]bool{}}
+	var schema, annotations []byte
+	for name, value := range wire.MembersAsBytes(definition) {
+		switch string(name) {
+		case "inputSchema":
+			schema = value
+		case "annotations":
+			annotations = value
+		}
+	}
+	s.readOwn = func() map[string]bool { return properties(schema) }
+	s.reader = textReader{lexis: l, known: func(name string) nameKind {
+		if name == id.Name || s.own[name] {
 			return nameOwn
 		}
 		return peers.kindOf(id.Server, name)
-	}
+	}}
 	if t, ok := peers.imitated(id); ok {
 		s.add(ruleName, textPlace{"name"}, id.Name+" looks like "+t.Name+" of the server "+string(t.Server))
 	}
-	eachText(definition, nil, s.look)
-	s.compareHints(id.Name, definition)
+	if t, ok := peers.cloned(id, definition); ok {
+		s.add(ruleClone, textPlace{"description"}, id.Name+" repeats "+t.ID.Name+" of the server "+string(t.ID.Server)+", for which the operator vouches")
+	}
+	eachText(string(definition), func(at textPlace, spelling string, isName bool) {
+		kind := at.kind(isName)
+		if len(spelling) < minText && isPlain(spelling) && !strings.Contains(spelling, `\`) || s.clean[kind][spelling] {
+			return
+		}
+		before := s.hits
+		if s.look(at, unquote(spelling), kind); s.hits == before {
+			if s.clean[kind] == nil {
+				s.clean[kind] = make(map[string]bool, 8)
+			}
+			s.clean[kind][spelling] = true
+		}
+	})
+	s.compareHints(id.Name, annotations)
 	return s.found
 }
 
-// properties returns the names of the properties in the schema of a definition's arguments.
-func properties(definition []byte) map[string]bool {
+// properties returns the names of the properties in a schema.
+func properties(schema []byte) map[string]bool {
 	own := map[string]bool{}
-	schema, _ := wire.Field(definition, "inputSchema")
 	if len(schema) == 0 || schema[0] != '{' {
 		return own
 	}
-	eachText(schema, nil, func(at textPlace, text string, isName bool) {
+	eachText(string(schema), func(at textPlace, _ string, isName bool) {
 		if isName && at.isProperty() {
-			own[text] = true
+			own[at[len(at)-1]] = true
 		}
 	})
 	return own
 }
 
 func (s *scanner) add(rule string, at textPlace, text string) {
-	if len(s.found) == maxFindings {
-		return
-	}
-	where := Spell(cut(at.begin(maxWhere), maxWhere))
-	if s.seen[[2]string{rule, where}] {
-		return
-	}
-	s.seen[[2]string{rule, where}] = true
+	s.hits++
 	tier := Looking
 	for _, r := range rules {
 		if r.ID == rule {
 			tier = r.Tier
 		}
 	}
-	s.found = append(s.found, TextFinding{rule, tier, where, Spell(cut(text, maxText))})
+	if s.counts[tier] == maxFindings {
+		return
+	}
+	where := scan.Spell(cut(at.begin(maxWhere), maxWhere))
+	if s.seen[[2]string{rule, where}] {
+		return
+	}
+	s.seen[[2]string{rule, where}] = true
+	s.counts[tier]++
+	s.found = append(s.found, TextFinding{rule, tier, where, scan.Spell(cut(text, maxText))})
 }
 
 // cut returns the beginning of a text, in whole characters.
@@ -201,22 +182,24 @@ func cut(text string, limit int) string {
 }
 
 // look applies the rules to one text.
-func (s *scanner) look(at textPlace, text string, isName bool) {
+func (s *scanner) look(at textPlace, text string, kind placeKind) {
 	if !isPlain(text) {
 		s.lookAtCharacters(at, text)
 	}
-	if len(text) < 4 {
+	if len(text) < minText {
 		return
 	}
 	text = normalize(text)
-	if isName || !strings.ContainsAny(text, " \n") && len(text) < 100 && isIdentifier(text) {
-		if isName && at.isProperty() && collects(text) {
+	single := !strings.ContainsAny(text, " \n")
+	if single && kind == givenValue && strings.ContainsAny(text, "./_") && isSecretPlace(text) {
+		s.add(rulePlace, at, text)
+	}
+	if kind == propertyName || kind == memberName || single && len(text) < 100 && isIdentifier(text) {
+		divided := divideName(text)
+		if kind == propertyName && collects(divided) {
 			s.add(ruleTalk, at, text)
 		}
-		text = divideName(text)
-	}
-	if !strings.ContainsAny(text, " \n") && strings.ContainsAny(text, "./_") && isSecretPlace(text) && (at.below("default") || at.below("enum") || at.below("const") || at.below("examples")) {
-		s.add(rulePlace, at, text)
+		text = divided
 	}
 	s.lookAtWords(at, text, "")
 	s.decode(at, text)
@@ -224,27 +207,50 @@ func (s *scanner) look(at textPlace, text string, isName bool) {
 
 // lookAtWords applies the patterns of the rules. If as is not empty, it is the rule that has led to the text.
 func (s *scanner) lookAtWords(at textPlace, text, as string) {
-	s.reader.sentences(text, func(words []token, any class) {
-		if any == (class{}) {
-			return
+	begin, last := -1, 0 // of the sentence
+	matched := func(p *pattern, first mark) {
+		if p.asksForNames && s.own == nil {
+			s.again = true
 		}
-		for i := range s.rules {
-			r := &s.rules[i]
-			if r.unless.meets(any) || !r.first.meets(any) || !r.last.meets(any) {
-				continue
+		m := match{p.rule, int(first.from), last, p}
+		switch i := slices.IndexFunc(s.pending, func(m match) bool { return m.rule == p.rule }); {
+		case i < 0:
+			s.pending = append(s.pending, m)
+		case p.excuses:
+			s.pending[i] = m
+		case !s.pending[i].pattern.excuses && m.from <= s.pending[i].to: // both are one finding
+			s.pending[i].from, s.pending[i].to = min(m.from, s.pending[i].from), m.to
+		}
+	}
+	read := func() {
+		s.reader.read(text, func(c class, refs []stepRef, from, to int) {
+			if begin < 0 {
+				begin = from
+				s.matching.next(class{}, s.reader.lexis.sentenceBegin, from, false, matched)
 			}
-			for j := range r.patterns {
-				if from, to, ok := r.patterns[j].find(words, any); ok {
-					rule := rules[i].ID
-					if as != "" {
-						rule = as
-					}
-					s.add(rule, at, text[words[from].from:words[to-1].to])
-					break
+			last = to
+			c, refs = s.reader.asKey(c, refs)
+			s.matching.next(c, refs, from, endsClause(text[from:to]), matched)
+		}, func() {
+			s.matching.next(class{}, s.reader.lexis.sentenceEnd, last, false, matched)
+			s.matching.endSentence()
+			for _, m := range s.pending {
+				if s.again || m.pattern.excuses || rules[m.rule].reported && s.reader.lexis.isReported(text[begin:m.from]) {
+					continue
 				}
+				rule := rules[m.rule].ID
+				if as != "" {
+					rule = as
+				}
+				s.add(rule, at, text[m.from:m.to])
 			}
-		}
-	})
+			s.pending, begin = s.pending[:0], -1
+		})
+	}
+	if read(); s.again {
+		s.own, s.again = s.readOwn(), false
+		read()
+	}
 }
 
 // lookAtCharacters finds characters that deceive. scan.Clean decides which ones stay.
@@ -289,38 +295,51 @@ func ruleOfHidden(r rune) string {
 	return ruleWidth
 }
 
-// talkNames are names of properties that collect what was said, or ask for the model: all words of one line.
+// talkNames are names of properties that collect what was said, or ask for the model: all words of one of them.
 var talkNames = []string{
 	"conversation history", "chat history", "full conversation", "conversation transcript", "chat transcript", "conversation log", "user conversation",
-	"llm name", "llm model", "calling model", "model calling", "caller model", "agent model", "assistant model", "your prompt", "original prompt", "full prompt", "chain thought",
+	"llm name", "llm model", "calling model", "caller model", "agent model", "assistant model", "your prompt", "original prompt", "full prompt", "chain thought",
 	"previous messages", "prior messages", "all messages", "hidden context", "agent context",
 }
 
-// collects reports whether the name of a property asks for the conversation or the model.
+// talkWords gives each word of talkNames a bit. talkMasks are the bits of each name.
+var talkWords, talkMasks = func() (map[string]uint64, []uint64) {
+	bits, masks := map[string]uint64{}, []uint64{}
+	for _, name := range talkNames {
+		mask := uint64(0)
+		for word := range strings.FieldsSeq(name) {
+			if bits[word] == 0 {
+				bits[word] = 1 << len(bits)
+			}
+			mask |= bits[word]
+		}
+		masks = append(masks, mask)
+	}
+	return bits, masks
+}()
+
+// collects reports whether the name of a property, divided into words, asks for the conversation or the model.
 func collects(name string) bool {
-	name = divideName(name)
-	if !strings.Contains(name, " ") {
-		return false
-	}
-	has := map[string]bool{}
-	for word := range strings.FieldsSeq(strings.ToLower(name)) {
-		has[word] = true
-	}
-	for _, line := range talkNames {
-		all := true
-		for word := range strings.FieldsSeq(line) {
-			all = all && has[word]
+	var has uint64
+	for rest := name; rest != ""; {
+		var word string
+		word, rest, _ = strings.Cut(rest, " ")
+		if len(word) > len("conversation") {
+			continue
 		}
-		if all {
-			return true
+		var lower [len("conversation")]byte
+		for i := range len(word) {
+			lower[i] = word[i] | ' '
 		}
+		has |= talkWords[string(lower[:len(word)])]
 	}
-	return false
+	return has != 0 && slices.ContainsFunc(talkMasks, func(mask uint64) bool { return has&mask == mask })
 }
 
 // divideName returns the words of a name like read_file or readFile, with spaces between them.
 func divideName(name string) string {
 	var b strings.Builder
+	b.Grow(len(name) + 8)
 	for i := range len(name) {
 		c := name[i]
 		switch {
@@ -341,13 +360,12 @@ var changing = map[string]bool{
 }
 
 // compareHints finds a hint that promises less than the tool's name says.
-func (s *scanner) compareHints(name string, definition []byte) {
-	raw, _ := wire.Field(definition, "annotations")
+func (s *scanner) compareHints(name string, annotations []byte) {
 	var hints struct {
 		ReadOnly    *bool `json:"readOnlyHint"`
 		Destructive *bool `json:"destructiveHint"`
 	}
-	if len(raw) == 0 || json.Unmarshal(raw, &hints) != nil || hints.ReadOnly == nil || !*hints.ReadOnly {
+	if len(annotations) == 0 || json.Unmarshal(annotations, &hints) != nil || hints.ReadOnly == nil || !*hints.ReadOnly {
 		return
 	}
 	first, _, _ := strings.Cut(strings.ToLower(divideName(name)), " ")

@@ -2,7 +2,6 @@ package suspect
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -10,11 +9,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 
 	"github.com/summit-switchboard/switchboard/internal/scan"
-	"github.com/summit-switchboard/switchboard/internal/wire"
 )
-
-// maxDepth is the depth below which a value is read as one text. The catalog takes no deeper definitions.
-const maxDepth = wire.MaxDepth
 
 // A textPlace is a way from the definition to one of its texts: names of members, and numbers in lists.
 type textPlace []string
@@ -34,43 +29,39 @@ func (p textPlace) begin(limit int) string {
 	return b.String()
 }
 
-// below reports whether the text is a value, or a list of values, of the member.
-func (p textPlace) below(member string) bool {
-	for _, name := range slices.Backward(p) {
-		if name == "" || name[0] < '0' || name[0] > '9' {
-			return name == member
-		}
+// A placeKind says what a text is in its definition.
+type placeKind uint8
+
+const (
+	otherValue   placeKind = iota
+	givenValue             // an argument that the definition gives: default, enum, const, examples
+	memberName             // the name of a member
+	propertyName           // the name of a property of a schema
+)
+
+// kind returns the kind of the text at the place. isName says that it is the name of a member.
+func (p textPlace) kind(isName bool) placeKind {
+	switch {
+	case isName && p.isProperty():
+		return propertyName
+	case isName:
+		return memberName
 	}
-	return false
+	for _, name := range slices.Backward(p) {
+		if name != "" && name[0] >= '0' && name[0] <= '9' { // in a list
+			continue
+		}
+		switch name {
+		case "default", "enum", "const", "examples":
+			return givenValue
+		}
+		break
+	}
+	return otherValue
 }
 
 // isProperty reports whether the last name of the place is the name of a property of a schema.
 func (p textPlace) isProperty() bool { return len(p) > 1 && p[len(p)-2] == "properties" }
-
-// eachText calls f with each text in value: the names of members, with isName, and the values.
-func eachText(value []byte, at textPlace, f func(at textPlace, text string, isName bool)) {
-	switch {
-	case len(value) == 0:
-	case len(at) > maxDepth:
-		f(at, string(value), false)
-	case value[0] == '"':
-		if text, ok := wire.String(value); ok {
-			f(at, text, false)
-		}
-	case value[0] == '{':
-		for name, member := range wire.Members(value) {
-			below := append(at, name)
-			f(below, name, true)
-			eachText(member, below, f)
-		}
-	case value[0] == '[':
-		i := 0
-		for element := range wire.Elements(value) {
-			eachText(element, append(at, strconv.Itoa(i)), f)
-			i++
-		}
-	}
-}
 
 // isPlain reports whether a text is of printable ASCII characters, tabs and line feeds.
 func isPlain(text string) bool {
@@ -120,12 +111,26 @@ var lookAlikes = func() map[rune]rune {
 }()
 
 // skeleton returns the form of a name that it shares with each name that looks like it: after normalize, characters of ASCII that look alike are one. Capital
-// letters stay, because readFile and readfile are two honest names.
+// letters stay, because readFile and readfile are two honest names. A zero beside a small letter stands for a small one.
 func skeleton(name string) string {
-	return alikeInASCII.Replace(normalize(name))
+	name = alikeInASCII.Replace(normalize(name))
+	if strings.IndexByte(name, '0') < 0 {
+		return name
+	}
+	form := []byte(name)
+	for i, c := range form {
+		switch {
+		case c != '0':
+		case i > 0 && byteKinds[form[i-1]] == smallByte, i+1 < len(form) && byteKinds[form[i+1]] == smallByte:
+			form[i] = 'o'
+		default:
+			form[i] = 'O'
+		}
+	}
+	return string(form)
 }
 
-var alikeInASCII = strings.NewReplacer("0", "O", "1", "l", "I", "l", "|", "l", "rn", "m", "vv", "w")
+var alikeInASCII = strings.NewReplacer("1", "l", "I", "l", "|", "l", "rn", "m", "vv", "w")
 
 // hasMixedWord reports whether a word of the text has Latin letters and, between them, Cyrillic ones or others that look like Latin ones.
 func hasMixedWord(text string) (word string, mixed bool) {
@@ -141,23 +146,4 @@ func hasMixedWord(text string) (word string, mixed bool) {
 		}
 	}
 	return "", false
-}
-
-// Spell returns a text with each character that is not visible as itself in the form \u{200b}.
-func Spell(text string) string {
-	if isPlain(text) && !strings.ContainsAny(text, "\n\t") {
-		return text
-	}
-	var b strings.Builder
-	for i, r := range text {
-		switch {
-		case r == utf8.RuneError && !strings.HasPrefix(text[i:], "\ufffd"):
-			b.WriteString(`\x` + strconv.FormatUint(uint64(text[i]), 16))
-		case scan.IsHidden(r), unicode.Is(unicode.Co, r), r == '\n', r == '\t', unicode.IsControl(r):
-			b.WriteString(`\u{` + strconv.FormatInt(int64(r), 16) + `}`)
-		default:
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
 }

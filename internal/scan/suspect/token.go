@@ -5,69 +5,258 @@ import (
 	"unicode/utf8"
 )
 
-// A token is a word of a text, with its kinds.
-type token struct {
-	class    class
-	from, to int
+// A textReader divides texts into sentences and words, and gives the words their kinds.
+type textReader struct {
+	lexis  *lexis
+	known  func(name string) nameKind
+	keyOf  bool                // the word before says what a key is for
+	shaped map[class][]stepRef // of words whose kinds come from their shape too
 }
 
-// A textReader divides texts into sentences, and finds the patterns of rules in them.
-type textReader struct {
-	words  *wordKinds
-	shapes shapes
-	known  func(name string) nameKind
-	lower  []byte
-	tokens []token
+// A lexis is what all readers share: the words of the lexicon, the classes of words with signs, and the patterns.
+type lexis struct {
+	*wordKinds
+	shapes                         shapes
+	machine                        *machine
+	detect, keyOf, keyWord, secret class
+	// The steps that wait for the beginning of a sentence, and for its end.
+	sentenceBegin, sentenceEnd []stepRef
+	entries                    map[string]*lexisEntry
+	// filter has a bit for each length of a word of the lexicon, by its first and last byte: most words of a text are not in the lexicon.
+	filter [32][32]uint64
+}
+
+// A lexisEntry is a word of the lexicon.
+type lexisEntry struct {
+	class class
+	refs  []stepRef
 }
 
 // shapes are the classes of words with signs.
-type shapes struct{ url, mail, place, ident, peer, mark, image, number, raw class }
+type shapes struct{ url, mail, place, ident, peer, mark, image, number, raw, obscured class }
 
-func (v *wordKinds) newShapes() shapes {
-	return shapes{v.class("url"), v.class("mail"), v.class("place"), v.class("ident"), v.class("peer"), v.class("mark"), v.class("image"), v.class("number"), v.class("raw")}
+func newLexis() *lexis {
+	v := words()
+	l := &lexis{wordKinds: v, machine: newMachine(v), entries: map[string]*lexisEntry{}}
+	l.shapes = shapes{v.class("url"), v.class("mail"), v.class("place"), v.class("ident"), v.class("peer"), v.class("mark"), v.class("image"), v.class("number"), v.class("raw"), v.class("obscured")}
+	l.keyOf, l.keyWord, l.secret = v.class("keyOf"), v.class("keyWord"), v.class("secret")
+	l.detect = v.class("detect")
+	l.sentenceBegin, l.sentenceEnd = l.machine.refs(v.class("begin")), l.machine.refs(v.class("end"))
+	for word, c := range v.kinds {
+		l.entries[word] = &lexisEntry{c, l.machine.refs(c)}
+		l.filter[word[0]%32][word[len(word)-1]%32] |= 1 << len(word)
+	}
+	return l
 }
 
-// sentences calls f with the words of each sentence of the text, and the union of their classes.
-func (r *textReader) sentences(text string, f func(words []token, any class)) {
-	var any class
-	r.tokens = r.tokens[:0]
-	end := func() {
-		if len(r.tokens) > 0 {
-			f(r.tokens, any)
-		}
-		r.tokens, any = r.tokens[:0], class{}
+// maxWord is the number of bytes of the longest word that may be in the lexicon.
+const maxWord = 40
+
+// entry returns the word of the lexicon, or nil. Capital letters count as small ones, and a curly apostrophe as a straight one.
+func (l *lexis) entry(word string) *lexisEntry {
+	if word == "" || len(word) > maxWord || l.filter[word[0]%32][word[len(word)-1]%32]>>len(word)&1 == 0 && word[len(word)-1] < utf8.RuneSelf && !strings.Contains(word, "’") {
+		return nil
 	}
+	var lower [maxWord]byte
+	n := 0
+	for i := 0; i < len(word); i++ {
+		switch b := word[i]; {
+		case 'A' <= b && b <= 'Z':
+			lower[n] = b + 'a' - 'A'
+		case b == "’"[0] && strings.HasPrefix(word[i:], "’"):
+			lower[n] = '\''
+			i += len("’") - 1
+		default:
+			lower[n] = b
+		}
+		n++
+	}
+	return l.entries[string(lower[:n])]
+}
+
+// A byteKind is a set of kinds of bytes.
+type byteKind uint8
+
+const (
+	smallByte byteKind = 1 << iota
+	capitalByte
+	closingByte // signs that often stand behind or before a word
+	otherByte
+	spaceByte
+)
+
+var byteKinds = func() (all [256]byteKind) {
+	for i := range all {
+		switch c := byte(i); {
+		case 'a' <= c && c <= 'z':
+			all[i] = smallByte
+		case 'A' <= c && c <= 'Z':
+			all[i] = capitalByte
+		case isSpace(c):
+			all[i] = spaceByte
+		case strings.IndexByte(".,;:!?()\"'", c) >= 0:
+			all[i] = closingByte
+		default:
+			all[i] = otherByte
+		}
+	}
+	return all
+}()
+
+// read calls word with the kinds of each word, and end after each sentence with words.
+func (r *textReader) read(text string, word func(c class, refs []stepRef, from, to int), end func()) {
+	any := false
 	for at := 0; at < len(text); {
 		from := at
-		for at < len(text) && isSpace(text[at]) {
+		for at < len(text) && byteKinds[text[at]] == spaceByte {
 			at++
 		}
-		if isBreak(text[from:at], text[at:]) {
+		if any && isBreak(text[from:at], text[at:]) {
 			end()
+			any = false
 		}
 		from = at
-		for at < len(text) && !isSpace(text[at]) {
+		var has byteKind
+		for at < len(text) {
+			k := byteKinds[text[at]]
+			if k == spaceByte {
+				break
+			}
+			has |= k
 			at++
 		}
-		if at > from {
-			c := r.classOf(text[from:at])
-			r.tokens, any = append(r.tokens, token{c, from, at}), any.or(c)
-			if last := text[at-1]; last == '.' || last == '!' || last == '?' {
-				if !isShortForm(text[from:at]) {
-					end()
-				}
-			}
+		if at == from {
+			break
+		}
+		any = true
+		if has&^(smallByte|capitalByte|closingByte) == 0 {
+			r.plainWord(text, from, at, has, word)
+		} else {
+			c, refs := r.shapedWord(text[from:at])
+			word(c, refs, from, at)
+		}
+		if last := text[at-1]; (last == '.' || last == '!' || last == '?') && !isShortForm(text[from:at]) {
+			end()
+			any = false
 		}
 	}
-	end()
+	if any {
+		end()
+	}
+}
+
+// plainWord reads a word of letters, with signs around it or between them.
+func (r *textReader) plainWord(text string, from, to int, has byteKind, word func(c class, refs []stepRef, from, to int)) {
+	core := text[from:to]
+	if has&closingByte != 0 {
+		for core != "" && byteKinds[core[0]] == closingByte {
+			core = core[1:]
+		}
+		for core != "" && byteKinds[core[len(core)-1]] == closingByte {
+			core = core[:len(core)-1]
+		}
+		if core == "" || strings.ContainsAny(core, ".,;:!?()\"") || text[to-1] == ':' && has&capitalByte != 0 || text[from] == '.' {
+			c, refs := r.shapedWord(text[from:to])
+			word(c, refs, from, to)
+			return
+		}
+	}
+	if has&(capitalByte|smallByte) == capitalByte|smallByte && isIdentifier(core) {
+		c, refs := r.shapedWord(text[from:to])
+		word(c, refs, from, to)
+		return
+	}
+	if e := r.lexis.entry(core); e != nil {
+		word(e.class, e.refs, from, to)
+		return
+	}
+	word(class{}, nil, from, to)
+}
+
+// asKey returns the kinds of a word, and the steps that wait for it. The word key is a secret after a word such as API.
+func (r *textReader) asKey(c class, refs []stepRef) (class, []stepRef) {
+	was := r.keyOf
+	r.keyOf = c.meets(r.lexis.keyOf)
+	if !was || !c.meets(r.lexis.keyWord) {
+		return c, refs
+	}
+	c = c.or(r.lexis.secret)
+	return c, r.refsOf(c)
+}
+
+// shapedWord returns the kinds of a word with signs, and the steps that wait for it.
+func (r *textReader) shapedWord(word string) (class, []stepRef) {
+	c := r.classOf(word)
+	if c == (class{}) {
+		return c, nil
+	}
+	return c, r.refsOf(c)
+}
+
+func (r *textReader) refsOf(c class) []stepRef {
+	refs, ok := r.shaped[c]
+	if !ok {
+		if r.shaped == nil {
+			r.shaped = map[class][]stepRef{}
+		}
+		refs = r.lexis.machine.refs(c)
+		r.shaped[c] = refs
+	}
+	return refs
 }
 
 func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }
 
 // isBreak reports whether a space ends a sentence: an empty line, or a line feed before a list's item or a heading.
 func isBreak(space, rest string) bool {
+	if len(space) == 1 && space[0] != '\n' {
+		return false
+	}
 	n := strings.Count(space, "\n")
 	return n > 1 || n == 1 && rest != "" && strings.ContainsRune("-*#", rune(rest[0]))
+}
+
+// endsClause reports whether a comma, colon, semicolon or dash ends a clause after the word.
+func endsClause(word string) bool {
+	switch word[len(word)-1] {
+	case ',', ';', ':':
+		return true
+	case '-':
+		return len(word) == 1
+	}
+	return word == "–" || word == "—"
+}
+
+// Most words between a word of detection and the text that it governs; between a label and its colon.
+const (
+	maxReported = 12
+	maxLabel    = 5
+)
+
+// isReported reports whether a word of detection governs the text that follows before, in the same sentence: a tool that detects an attack describes it. A word that
+// is elsewhere in the sentence, or that a dash or semicolon separates from the text, does not govern it, and neither does one before a comma that stands
+// right before the text: that is where an order begins.
+func (l *lexis) isReported(before string) bool {
+	left := maxReported
+	for first := true; left > 0; first = false {
+		before = strings.TrimRight(before, " \n\t\r")
+		word := before[strings.LastIndexAny(before, " \n\t\r")+1:]
+		if word == "" {
+			return false
+		}
+		before = before[:len(before)-len(word)]
+		switch {
+		case word == "-", word == "–", word == "—", strings.HasSuffix(word, ";"), first && strings.HasSuffix(word, ","):
+			return false
+		case strings.HasSuffix(word, ":"):
+			left = min(left, maxLabel)
+		}
+		if e := l.entry(strings.Trim(word, "`'\"()[]{}<>*.,:!?")); e != nil && e.class.meets(l.detect) {
+			return true
+		}
+		left--
+	}
+	return false
 }
 
 func isShortForm(word string) bool {
@@ -83,7 +272,7 @@ func (r *textReader) classOf(word string) class {
 	if core == "" {
 		core = word
 	}
-	if i := strings.LastIndexByte(core, '/'); i >= 0 {
+	if i := strings.LastIndexAny(core, `/('"`+"`"); i >= 0 {
 		c = c.or(r.kindsOf(core[i+1:]))
 	}
 	if len(core) > 40 {
@@ -96,49 +285,74 @@ func (r *textReader) classOf(word string) class {
 }
 
 func (r *textReader) kindsOf(word string) class {
-	r.lower = r.lower[:0]
-	for i := 0; i < len(word); i++ {
-		switch b := word[i]; {
-		case 'A' <= b && b <= 'Z':
-			r.lower = append(r.lower, b+'a'-'A')
-		case strings.HasPrefix(word[i:], "’"):
-			r.lower = append(r.lower, '\'')
-			i += len("’") - 1
-		default:
-			r.lower = append(r.lower, b)
-		}
+	if e := r.lexis.entry(word); e != nil {
+		return e.class
 	}
-	return r.words.kinds[string(r.lower)]
+	return class{}
 }
 
 // shapeOf returns the kinds of a word with signs in it.
 func (r *textReader) shapeOf(word string) (c class) {
-	signs := strings.IndexFunc(word, func(x rune) bool { return !isLetter(x) })
-	if signs < 0 {
+	var paren, letters, bar, slash, colon, at, dot, under bool
+	letters = true
+	for i := range len(word) {
+		switch b := word[i]; b {
+		case '(':
+			paren, letters = true, false
+		case '|':
+			bar = true
+		case '/':
+			slash = true
+		case ':':
+			colon = true
+		case '@':
+			at = true
+		case '.':
+			dot = true
+		case '_':
+			under = true
+		default:
+			letters = letters && byteKinds[b]&(smallByte|capitalByte) != 0
+		}
+	}
+	signs := bar || slash || colon || at || dot || under
+	if letters && !signs {
 		return r.nameShape(word)
 	}
-	if isMark(word) {
-		c = c.or(r.shapes.mark)
+	if (bar || colon || word[0] == '<' || word[0] == '[') && isMark(word) {
+		c = c.or(r.lexis.shapes.mark)
 	}
 	switch {
-	case strings.Contains(word, "://"):
-		c = c.or(r.shapes.url)
+	case colon && slash && strings.Contains(word, "://"):
+		c = c.or(r.lexis.shapes.url)
 		if strings.Contains(word, "](http") && strings.Contains(word, "![") {
-			c = c.or(r.shapes.image)
+			c = c.or(r.lexis.shapes.image)
 		}
 		if hasNumberHost(word) {
-			c = c.or(r.shapes.number)
+			c = c.or(r.lexis.shapes.number)
 		}
-	case strings.Contains(word, "/dev/tcp/"), strings.Contains(word, "/dev/udp/"):
-		c = c.or(r.shapes.raw)
-	case isMail(word):
-		c = c.or(r.shapes.mail)
+	case slash && (strings.Contains(word, "/dev/tcp/") || strings.Contains(word, "/dev/udp/")):
+		c = c.or(r.lexis.shapes.raw)
+	case at && isMail(word):
+		c = c.or(r.lexis.shapes.mail)
 	}
-	if isSecretPlace(word) {
-		c = c.or(r.shapes.place)
+	if paren && isObscured(word) {
+		c = c.or(r.lexis.shapes.obscured)
 	}
-	return c.or(r.nameShape(strings.Trim(word, "`'\"()[]{}<>*.,;:!?=$")))
+	if (dot || slash || under) && isSecretPlace(word) {
+		c = c.or(r.lexis.shapes.place)
+	}
+	for word != "" && isNameEdge(word[0]) {
+		word = word[1:]
+	}
+	for word != "" && isNameEdge(word[len(word)-1]) {
+		word = word[:len(word)-1]
+	}
+	return c.or(r.nameShape(word))
 }
+
+// isNameEdge reports whether a sign may stand around the name of a tool.
+func isNameEdge(c byte) bool { return strings.IndexByte("`'\"()[]{}<>*.,;:!?=$", c) >= 0 }
 
 // nameShape returns the kinds of a word that may be the name of a tool.
 func (r *textReader) nameShape(word string) class {
@@ -147,9 +361,9 @@ func (r *textReader) nameShape(word string) class {
 	}
 	switch r.known(word) {
 	case nameOfPeer:
-		return r.shapes.peer.or(r.shapes.ident)
+		return r.lexis.shapes.peer.or(r.lexis.shapes.ident)
 	case nameUnknown:
-		return r.shapes.ident
+		return r.lexis.shapes.ident
 	}
 	return class{}
 }
@@ -177,9 +391,21 @@ func isIdentifier(word string) bool {
 	return parts
 }
 
-// hasNumberHost reports whether the host of an address is a number.
+// isObscured reports whether a word is code that decodes something and runs it.
+func isObscured(word string) bool {
+	word = strings.ToLower(word)
+	runs := strings.Contains(word, "eval(") || strings.Contains(word, "exec(") || strings.Contains(word, "function(")
+	return runs && (strings.Contains(word, "atob(") || strings.Contains(word, "b64decode(") || strings.Contains(word, "fromcharcode(") || strings.Contains(word, "unhexlify("))
+}
+
+// hasNumberHost reports whether the host of an address is a number, and not one of a network at home.
 func hasNumberHost(word string) bool {
 	_, host, _ := strings.Cut(word, "://")
+	for _, home := range []string{"127.", "0.0.0.0", "10.", "192.168."} {
+		if strings.HasPrefix(host, home) {
+			return false
+		}
+	}
 	return len(host)-len(strings.TrimLeft(host, "0123456789.")) >= len("1.1.1.1")
 }
 
@@ -193,6 +419,8 @@ func isMark(word string) bool {
 	switch {
 	case strings.Contains(word, "<|") && strings.Contains(word, "|>"):
 		return true
+	case word[0] == '<' && strings.ContainsRune(",.;)`'\"", rune(word[len(word)-1])) && strings.ToLower(word) == word && strings.HasSuffix(word[:len(word)-1], ">"):
+		return false // <secret>, in the description of a command stands for a value
 	case word[0] != '<' && word[0] != '[':
 		name, _, ok := strings.Cut(word, ":")
 		return ok && (name == "SYSTEM" || name == "ASSISTANT" || name == "ADMIN")
@@ -212,12 +440,12 @@ func isMark(word string) bool {
 var secretPlaces = []string{
 	".ssh", "id_rsa", "id_ed25519", "id_ecdsa", "/etc/passwd", "/etc/shadow", "/etc/sudoers", ".aws/", ".azure/", "gcloud/", "application_default_credentials", ".netrc",
 	".npmrc", ".pypirc", ".pgpass", ".git-credentials", ".kube/", ".docker/config.json", ".gnupg", ".bash_history", ".zsh_history", "mcp.json", "claude_desktop_config",
-	".cursor/", ".mozilla/", "google/chrome/", "firefox/profiles", "/cookies", ".vault-token", "/proc/self/environ", "169.254.169.254", "metadata.google.internal", "login.keychain", "wallet.dat", "keystore", "process.env", "os.environ",
+	".cursor/", ".mozilla/", "google/chrome/", "firefox/profiles", "/cookies", ".vault-token", "/proc/self/environ", "169.254.169.254", "metadata.google.internal", "login.keychain", ".config/gh/", ".my.cnf", ".s3cfg", ".boto", ".dockercfg", ".password-store", ".terraformrc", "credentials.tfrc", "id_dsa", "/var/run/secrets/", "library/keychains", "/proc/self/", "credentials.json", "secrets.json", "secrets.yaml", "secrets.yml", ".claude.json", ".codex/auth", "wallet.dat", ".keystore", "process.env", "os.environ",
 }
 
 // isSecretPlace reports whether a word is the path of a file that holds secrets. Public keys, and the templates of such files, hold none.
 func isSecretPlace(word string) bool {
-	if len(word) < 4 || strings.Contains(word, "://") && !strings.Contains(word, "169.254.169.254") && !strings.Contains(word, "metadata.google.internal") {
+	if len(word) < 4 || !strings.ContainsAny(word, "._/") || strings.Contains(word, "://") && !strings.Contains(word, "169.254.169.254") && !strings.Contains(word, "metadata.google.internal") {
 		return false
 	}
 	low := strings.ToLower(strings.Trim(word, "`'\"()[]{}<>*,;:!?"))
@@ -228,13 +456,28 @@ func isSecretPlace(word string) bool {
 	if low == ".env" || strings.HasSuffix(low, "/.env") || strings.HasSuffix(low, "*.env") || strings.HasSuffix(low, "*.pem") || strings.HasSuffix(low, "*.key") {
 		return true
 	}
-	for _, part := range secretPlaces {
-		if strings.Contains(low, part) {
-			return true
+	for i := range len(low) {
+		for _, part := range secretPlacesFrom[low[i]] {
+			if rest, ok := strings.CutPrefix(low[i:], part); ok && (rest == "" || !isWordByte(rest[0]) || !isWordByte(part[len(part)-1])) {
+				return true
+			}
 		}
 	}
 	return false
 }
+
+// isWordByte reports whether a letter or digit of ASCII continues a name.
+func isWordByte(c byte) bool {
+	return byteKinds[c]&(smallByte|capitalByte) != 0 || '0' <= c && c <= '9'
+}
+
+// secretPlacesFrom has secretPlaces by their first byte.
+var secretPlacesFrom = func() (all [256][]string) {
+	for _, part := range secretPlaces {
+		all[part[0]] = append(all[part[0]], part)
+	}
+	return all
+}()
 
 // isLetter reports whether the character is a letter of ASCII.
 func isLetter(r rune) bool { return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' }

@@ -157,6 +157,7 @@ func parseHello(log *slog.Logger, m *mask.Mask, version string, capabilities, in
 		clean, removed := scan.Clean(text)
 		if removed > 0 {
 			log.Warn("characters that deceive were removed from a server's instructions", "removed", removed)
+			h.sentInstructions = m.Text(text)
 		}
 		h.instructions = m.Text(clean)
 	}

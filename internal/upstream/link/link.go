@@ -61,13 +61,14 @@ type Port interface {
 
 // Hello is what a server said about itself in the handshake.
 type Hello struct {
-	Version         string // of the protocol
-	Name            string // of the server's software; never used for identity
-	Release         string
-	instructions    string // for models, without the server's secrets
-	capabilities    []byte // as sent; nil means none
-	capabilityBlock []byte // the member switchboard.BlockName of its answer; nil means none
-	takesLogLevel   bool   // it supports logging/setLevel
+	Version          string // of the protocol
+	Name             string // of the server's software; never used for identity
+	Release          string
+	instructions     string // for models, without the server's secrets
+	sentInstructions string // as the server sent them, without its secrets; "" if no deceptive character was removed
+	capabilities     []byte // as sent; nil means none
+	capabilityBlock  []byte // the member switchboard.BlockName of its answer; nil means none
+	takesLogLevel    bool   // it supports logging/setLevel
 
 	offers, notifies switchboard.Kinds // the kinds that it offers; those for which it announces changes
 }

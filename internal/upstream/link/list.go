@@ -187,9 +187,7 @@ func (l *Link) ListOffer(ctx context.Context, kinds switchboard.Kinds, was *swit
 		switch {
 		case !kinds.Has(k):
 			got[k].items, got[k].note = was.List(k), said[k]
-			if k == switchboard.Tools {
-				got[k].sent = was.Uncleaned
-			}
+			got[k].sent = sentBefore(was, k)
 		case k == switchboard.Tools || l.Hello().declares(listKinds[k].capability):
 			asking.Go(func() {
 				items, note, err := listItems(ctx, l, k)
@@ -207,20 +205,55 @@ func (l *Link) ListOffer(ctx context.Context, kinds switchboard.Kinds, was *swit
 			return nil, ListNotes{}, 0, g.err
 		default:
 			failed = failed.With(k)
-			g.items, g.note = was.List(k), fmt.Sprintf("its %s could not be listed: %s", k, g.err)
+			g.items, g.sent, g.note = was.List(k), sentBefore(was, k), fmt.Sprintf("its %s could not be listed: %s", k, g.err)
 		}
 		now[k] = g.note
+	}
+	var others map[string][]byte
+	sent := func(key string, item []byte) {
+		if others == nil {
+			others = map[string][]byte{}
+		}
+		others[key] = item
+	}
+	for k := range switchboard.NKinds {
+		if k != switchboard.Tools {
+			for id, item := range got[k].sent {
+				sent(switchboard.SentKey(k, id), item)
+			}
+		}
+	}
+	if text := l.Hello().sentInstructions; text != "" {
+		sent(switchboard.SentInstructions, wire.AppendString(nil, text))
 	}
 	return &switchboard.Offer{
 		Capabilities: l.Hello().capabilities, Beside: l.Hello().capabilityBlock,
 		Instructions: l.Hello().instructions,
 		Version:      l.Hello().Release,
 		Tools:        got[switchboard.Tools].items,
-		Uncleaned:    got[switchboard.Tools].sent,
-		Resources:    got[switchboard.Resources].items,
-		Templates:    got[switchboard.Templates].items,
-		Prompts:      got[switchboard.Prompts].items,
+		Uncleaned:    got[switchboard.Tools].sent, UncleanedOthers: others,
+		Resources: got[switchboard.Resources].items,
+		Templates: got[switchboard.Templates].items,
+		Prompts:   got[switchboard.Prompts].items,
 	}, now, failed, nil
+}
+
+// sentBefore returns the items of an earlier offer as the server sent them: see cleanItems.
+func sentBefore(was *switchboard.Offer, k switchboard.Kind) map[string][]byte {
+	if k == switchboard.Tools {
+		return was.Uncleaned
+	}
+	var sent map[string][]byte
+	prefix := switchboard.SentKey(k, "")
+	for key, item := range was.UncleanedOthers {
+		if id, ok := strings.CutPrefix(key, prefix); ok {
+			if sent == nil {
+				sent = map[string][]byte{}
+			}
+			sent[id] = item
+		}
+	}
+	return sent
 }
 
 // SameOffer reports whether two offers have the same bytes.
@@ -230,5 +263,5 @@ func SameOffer(a, b *switchboard.Offer) bool {
 			return false
 		}
 	}
-	return maps.EqualFunc(a.Uncleaned, b.Uncleaned, bytes.Equal) && bytes.Equal(a.Capabilities, b.Capabilities) && bytes.Equal(a.Beside, b.Beside) && a.Version == b.Version && a.Instructions == b.Instructions && a.Modern == b.Modern
+	return maps.EqualFunc(a.Uncleaned, b.Uncleaned, bytes.Equal) && maps.EqualFunc(a.UncleanedOthers, b.UncleanedOthers, bytes.Equal) && bytes.Equal(a.Capabilities, b.Capabilities) && bytes.Equal(a.Beside, b.Beside) && a.Version == b.Version && a.Instructions == b.Instructions && a.Modern == b.Modern
 }
