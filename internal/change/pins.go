@@ -9,10 +9,10 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// ChangePins makes a change of admitted.lock, as Apply does, and returns it when it is in force here. next gets the present text, nil if there is no file, and
+// EditPins makes a change of admitted.lock, as Apply does, and returns it when it is in force here. next gets the present text, nil if there is no file, and
 // returns the new one; see lockfile.SetAdmitted. It must look in that text whether the change is still the one that the officer has decided about: if somebody
 // else changes the file meanwhile, next gets the text that they wrote. An error of next is returned as it is. The Revision is nil if next changes nothing.
-func ChangePins(ctx context.Context, e *Editor, by switchboard.Officer, reason string, next func(text []byte) ([]byte, error)) (*Revision, error) {
+func EditPins(ctx context.Context, e *Editor, by switchboard.Officer, reason string, next func(text []byte) ([]byte, error)) (*Revision, error) {
 	for attempt := 0; ; attempt++ {
 		old, err := e.Read(&by, config.AdmittedFile)
 		if err != nil {

@@ -33,7 +33,7 @@ func setPin(p switchboard.AdmittedPin) func([]byte) ([]byte, error) {
 
 func TestPinsAreChangedAsOtherFilesAre(t *testing.T) {
 	w := newWorld(t)
-	c, err := ChangePins(t.Context(), w.Editor, ops, "looked at it", setPin(pinOf("x")))
+	c, err := EditPins(t.Context(), w.Editor, ops, "looked at it", setPin(pinOf("x")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,12 +45,12 @@ func TestPinsAreChangedAsOtherFilesAre(t *testing.T) {
 	if len(r) != 2 || r[1].Outcome != receipt.OK || r[1].Change != (receipt.FileChange{File: config.AdmittedFile, Office: "operator", After: c.AfterDigest}) || r[1].Principal.ID != "ops" || r[1].Note != "looked at it" {
 		t.Errorf("the receipts: %+v", r)
 	}
-	if c, err = ChangePins(t.Context(), w.Editor, ops, "", setPin(pinOf("x"))); c != nil || err != nil || w.reloads.Load() != 1 {
+	if c, err = EditPins(t.Context(), w.Editor, ops, "", setPin(pinOf("x"))); c != nil || err != nil || w.reloads.Load() != 1 {
 		t.Errorf("what is there already: %+v, %v", c, err)
 	}
 	suspended := pinOf("x")
 	suspended.State = switchboard.LifeSuspended
-	if c, err = ChangePins(t.Context(), w.Editor, ops, "", setPin(suspended)); err != nil || w.text(t, config.AdmittedFile) != strings.Replace(first, "active", "suspended", 1) {
+	if c, err = EditPins(t.Context(), w.Editor, ops, "", setPin(suspended)); err != nil || w.text(t, config.AdmittedFile) != strings.Replace(first, "active", "suspended", 1) {
 		t.Errorf("%v\n%s", err, w.text(t, config.AdmittedFile))
 	}
 	for _, id := range []string{c.ID, "1"} {
@@ -64,18 +64,18 @@ func TestPinsAreChangedAsOtherFilesAre(t *testing.T) {
 	if got := w.text(t, config.AdmittedFile); got != "absent" {
 		t.Errorf("after both reverts:\n%s", got)
 	}
-	if _, err := ChangePins(t.Context(), w.Editor, ann, "", setPin(pinOf("x"))); reason(err) != "not found" {
+	if _, err := EditPins(t.Context(), w.Editor, ann, "", setPin(pinOf("x"))); reason(err) != "not found" {
 		t.Errorf("an admin of a tenant: %v", err)
 	}
 	own := errors.New("not that one")
-	if _, err := ChangePins(t.Context(), w.Editor, ops, "", func([]byte) ([]byte, error) { return nil, own }); !errors.Is(err, own) {
+	if _, err := EditPins(t.Context(), w.Editor, ops, "", func([]byte) ([]byte, error) { return nil, own }); !errors.Is(err, own) {
 		t.Errorf("a change that is not right any more: %v", err)
 	}
-	if _, err := ChangePins(t.Context(), w.Editor, ops, "", func([]byte) ([]byte, error) { return []byte("rubbish\n"), nil }); reason(err) != "SB-CONF-001" || w.text(t, config.AdmittedFile) != "absent" {
+	if _, err := EditPins(t.Context(), w.Editor, ops, "", func([]byte) ([]byte, error) { return []byte("rubbish\n"), nil }); reason(err) != "SB-CONF-001" || w.text(t, config.AdmittedFile) != "absent" {
 		t.Errorf("rubbish: %v", err)
 	}
 	w.mode = config.EditNone
-	if _, err := ChangePins(t.Context(), w.Editor, ops, "", setPin(pinOf("x"))); reason(err) != "SB-CONF-003" || !strings.Contains(err.Error(), "+a/x active ops") {
+	if _, err := EditPins(t.Context(), w.Editor, ops, "", setPin(pinOf("x"))); reason(err) != "SB-CONF-003" || !strings.Contains(err.Error(), "+a/x active ops") {
 		t.Errorf("where files are not changed: %v", err)
 	}
 }
@@ -88,14 +88,14 @@ func TestPeopleWhoAcceptAtOnceOverwriteNoOne(t *testing.T) {
 	taken := errors.New("somebody was first")
 	for i := range 4 {
 		people.Go(func() {
-			if _, err := ChangePins(t.Context(), w.Editor, ops, "", setPin(pinOf(fmt.Sprint("own-", i)))); err != nil {
+			if _, err := EditPins(t.Context(), w.Editor, ops, "", setPin(pinOf(fmt.Sprint("own-", i)))); err != nil {
 				t.Error(err)
 			}
 		})
 		people.Go(func() {
 			p := pinOf("shared")
 			p.By = fmt.Sprint("ops-", i)
-			_, err := ChangePins(t.Context(), w.Editor, ops, "", func(text []byte) ([]byte, error) {
+			_, err := EditPins(t.Context(), w.Editor, ops, "", func(text []byte) ([]byte, error) {
 				if strings.Contains(string(text), "a/shared ") {
 					return nil, taken
 				}
@@ -131,7 +131,7 @@ func TestAnEditByHandDuringAChangeStays(t *testing.T) {
 			}
 		})
 	}
-	if _, err := ChangePins(t.Context(), w.Editor, ops, "", setPin(pinOf("x"))); err != nil {
+	if _, err := EditPins(t.Context(), w.Editor, ops, "", setPin(pinOf("x"))); err != nil {
 		t.Fatal(err)
 	}
 	pins, err := lockfile.Read(config.AdmittedFile, []byte(w.text(t, config.AdmittedFile)))
@@ -151,11 +151,11 @@ func TestTheHistoryKeepsNoLargeTexts(t *testing.T) {
 	if err != nil || len(large) <= maxKeptText {
 		t.Fatalf("%d bytes, %v", len(large), err)
 	}
-	if _, err := ChangePins(t.Context(), w.Editor, ops, "", func([]byte) ([]byte, error) { return large, nil }); err != nil {
+	if _, err := EditPins(t.Context(), w.Editor, ops, "", func([]byte) ([]byte, error) { return large, nil }); err != nil {
 		t.Fatal(err)
 	}
 	w.refuses.Store(true)
-	if _, err := ChangePins(t.Context(), w.Editor, ops, "", setPin(pinOf("x"))); reason(err) != "SB-CONF-001" || w.text(t, config.AdmittedFile) != string(large) {
+	if _, err := EditPins(t.Context(), w.Editor, ops, "", setPin(pinOf("x"))); reason(err) != "SB-CONF-001" || w.text(t, config.AdmittedFile) != string(large) {
 		t.Errorf("a reload that is refused: %v; the file has %d bytes", err, len(w.text(t, config.AdmittedFile)))
 	}
 	c, err := w.Show(t.Context(), &ops, "1")
