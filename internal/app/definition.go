@@ -4,7 +4,7 @@ import (
 	"context"
 	"log/slog"
 
-	"github.com/summit-switchboard/switchboard/internal/scan/suspect"
+	"github.com/summit-switchboard/switchboard/internal/scan"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -43,7 +43,7 @@ func logAdmissions(ctx context.Context, log *slog.Logger, was func(switchboard.T
 		if present.State != switchboard.LifeActive && present.State != switchboard.LifeDeprecated {
 			level = slog.LevelWarn
 		}
-		log.Log(ctx, level, "the state of a tool has changed", "server", t.ID.Server, "tool", cutName(t.ID.Name), "state", present.State, "frozen", present.Frozen, "why", suspect.Spell(present.Why))
+		log.Log(ctx, level, "the state of a tool has changed", "server", t.ID.Server, "tool", cutName(t.ID.Name), "state", present.State, "frozen", present.Frozen, "why", scan.Spell(present.Why))
 	}
 	if more > 0 {
 		log.Warn("the states of more tools have changed", "tools", more)

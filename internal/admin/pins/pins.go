@@ -22,7 +22,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/lockfile"
 	"github.com/summit-switchboard/switchboard/internal/pin"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
-	"github.com/summit-switchboard/switchboard/internal/scan/suspect"
+	"github.com/summit-switchboard/switchboard/internal/scan"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -82,7 +82,7 @@ type PinDetail struct {
 
 func rowOf(id switchboard.ServerID, v *admission.Verdict) PinRow {
 	row := PinRow{
-		Server: id, Kind: v.Key.Kind, Name: suspect.Spell(v.Key.Name), State: v.State, Frozen: v.Frozen, Why: suspect.Spell(v.Why), Digest: v.Pin.Digest,
+		Server: id, Kind: v.Key.Kind, Name: scan.Spell(v.Key.Name), State: v.State, Frozen: v.Frozen, Why: scan.Spell(v.Why), Digest: v.Pin.Digest,
 		Successor: v.Successor, Since: v.Pin.Since, By: v.Pin.By, Gone: v.Pin.Gone,
 	}
 	if v.Other != nil {
@@ -146,7 +146,7 @@ func (r *Registrar) verdict(id switchboard.PinID) (*admission.Verdict, error) {
 }
 
 func unknown(id switchboard.PinID) error {
-	return &switchboard.Error{Code: switchboard.CodeBadArguments, Text: "no server here offers " + suspect.Spell(id.String()) + ", and none has done so; \"switchboard pins list\" lists what is offered"}
+	return &switchboard.Error{Code: switchboard.CodeBadArguments, Text: "no server here offers " + scan.Spell(id.String()) + ", and none has done so; \"switchboard pins list\" lists what is offered"}
 }
 
 // lines returns a definition with sorted members, one on each line, with invisible characters spelt out.
@@ -160,11 +160,11 @@ func lines(definition string) string {
 	}
 	var out bytes.Buffer
 	if json.Indent(&out, text, "", "  ") != nil {
-		return suspect.Spell(definition) + "\n"
+		return scan.Spell(definition) + "\n"
 	}
 	all := strings.Split(out.String(), "\n")
 	for i := range all {
-		all[i] = suspect.Spell(all[i])
+		all[i] = scan.Spell(all[i])
 	}
 	return strings.Join(all, "\n") + "\n"
 }
@@ -195,7 +195,7 @@ func (r *Registrar) Decide(ctx context.Context, d Decision) (*PinDetail, error) 
 	}
 	err := r.o.Record(receipt.Receipt{
 		Principal: receipt.Subject{ID: d.By.ID, Auth: d.By.Auth}, Server: d.ID.Server, Method: methods[d.To],
-		Note: strings.TrimSpace(suspect.Spell(d.ID.String()) + " " + d.Digest + " " + suspect.Spell(d.Why)),
+		Note: strings.TrimSpace(scan.Spell(d.ID.String()) + " " + d.Digest + " " + scan.Spell(d.Why)),
 	}, func() error { return r.decide(ctx, d) })
 	if err != nil {
 		return nil, err

@@ -1,14 +1,22 @@
 package suspect
 
-import "github.com/summit-switchboard/switchboard/internal/switchboard"
+import (
+	"strings"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
 
 // FindBlocking returns the id of the first Blocking rule that finds something in a definition, or "". definition is an object of tools/list, prompts/list or
 // resources/templates/list, or any other JSON value. It costs less than Find.
 func FindBlocking(definition []byte) string {
 	s := &scanner{seen: map[[2]string]bool{}}
 	found := ""
-	eachText(definition, nil, func(at textPlace, text string, _ bool) {
-		if found != "" || isPlain(text) {
+	eachText(string(definition), func(at textPlace, spelling string, _ bool) {
+		if found != "" || isPlain(spelling) && !strings.Contains(spelling, `\`) {
+			return
+		}
+		text := unquote(spelling)
+		if isPlain(text) {
 			return
 		}
 		s.lookAtCharacters(at, text)
