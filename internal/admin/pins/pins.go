@@ -210,7 +210,7 @@ func (r *Registrar) decide(ctx context.Context, d Decision) error {
 			return err
 		}
 		err := r.write(ctx, d)
-		if own, ok := err.(*switchboard.Error); ok && own.Code == switchboard.CodeNotChangedHere { //nolint:errorlint // ChangePins returns it as it is
+		if own, ok := err.(*switchboard.Error); ok && own.Code == switchboard.CodeNotChangedHere { //nolint:errorlint // EditPins returns it as it is
 			return nil // the store has it
 		}
 		return err
@@ -279,7 +279,7 @@ func (r *Registrar) write(ctx context.Context, d Decision) error {
 	if !r.o.HasFile {
 		return nil
 	}
-	_, err := r.o.Editor.ChangePins(ctx, d.By, d.Why, func(text []byte) ([]byte, error) {
+	_, err := r.o.Editor.EditPins(ctx, d.By, d.Why, func(text []byte) ([]byte, error) {
 		v, err := r.verdict(d.ID)
 		if err != nil {
 			return nil, err
