@@ -279,7 +279,7 @@ func (r *Registrar) write(ctx context.Context, d Decision) error {
 	if !r.o.HasFile {
 		return nil
 	}
-	_, err := r.o.Editor.EditPins(ctx, d.By, d.Why, func(text []byte) ([]byte, error) {
+	_, err := change.EditPins(ctx, r.o.Editor, d.By, d.Why, func(text []byte) ([]byte, error) {
 		v, err := r.verdict(d.ID)
 		if err != nil {
 			return nil, err
