@@ -55,16 +55,16 @@ func admissionTerms(a *App, c *config.Config) func(*switchboard.Offer) admission
 }
 
 // admittedTools returns the tools that clients can have, which no other tool may look like. st may be nil.
-func admittedTools(st *servingState) (ids []switchboard.ToolID) {
+func admittedTools(st *servingState) (peers []suspect.PeerTool) {
 	if st == nil {
 		return nil
 	}
 	for _, t := range st.Catalog.Tools() {
 		if a := t.Admission; t.Provides == nil && (a == nil || a.State == switchboard.LifeActive || a.State == switchboard.LifeDeprecated) {
-			ids = append(ids, t.ID)
+			peers = append(peers, suspect.PeerTool{ID: t.ID})
 		}
 	}
-	return ids
+	return peers
 }
 
 // newRegistrar returns what carries out the decisions of officers about pins.
