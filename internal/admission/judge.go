@@ -11,7 +11,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// Bounds of what is kept of one server.
+// Bounds of the pins of one server.
 const (
 	maxPins       = 10_000   // a server that offers more names over time gets no new ones in
 	maxKept       = 32 << 20 // bytes of definitions; a definition beyond it is known by its digest alone
@@ -21,7 +21,7 @@ const (
 	maxOtherBytes = 8 << 20 // of the definitions of all other offers
 )
 
-// Terms say by which rules the offers of one server are judged.
+// Terms are the rules for the offers of one server.
 type Terms struct {
 	Rules switchboard.AdmissionRules
 
@@ -328,7 +328,7 @@ func Merge(reports ...OtherOffers) OtherOffers {
 	return all
 }
 
-// describe names the class of an other offer, and what it comes from.
+// describe names the class of an other offer, and its cause.
 func describe(o *OtherOffer) string {
 	switch {
 	case o.Rule != "":
@@ -441,7 +441,7 @@ func (j *judge) byFile(k Key, pin Pin, entry switchboard.AdmittedPin, offered []
 	return now
 }
 
-// findInOffer returns the rule of a blocking finding in what the server has sent, from which some characters may be removed.
+// findInOffer looks at the definition as the server sent it, and returns the rule of a blocking finding. The offered bytes may lack some characters.
 func (j *judge) findInOffer(k Key, offered []byte) string {
 	if sent := j.uncleaned[k.Name]; k.Kind == switchboard.PinTool && sent != nil {
 		offered = sent

@@ -12,7 +12,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Servers returns the servers of which an offer is known, sorted.
+// Servers returns the servers with a known offer, sorted.
 func (b *Board) Servers() (ids []switchboard.ServerID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
