@@ -102,7 +102,7 @@ func (p *PolicyTester) CountRules(ctx context.Context, id switchboard.TenantID, 
 	return out, err
 }
 
-// Bounds of what is remembered of counts of rules. A decision takes up to a kilobyte.
+// Bounds of the memories of counts. A decision takes up to a kilobyte.
 const (
 	maxRemembered   = maxCountedForRules // decisions, of all tenants
 	rememberedRules = 30 * time.Minute   // after the last count

@@ -11,12 +11,12 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A RuleMemory remembers which decisions of one tenant a count of rules has found, and which rules held in them. Entries of chains never change, so the next
+// A RuleMemory remembers the decisions of one tenant that a count of rules has found, and the rules that held in them. Entries of chains never change, so the next
 // count reads only the entries behind them. Reading a tenant's receipts takes nearly all the time of a count. The zero value is an empty memory. It is for one
 // count at a time.
 type RuleMemory struct {
 	since time.Time         // it has all decisions since then
-	ends  map[string]uint64 // the last entry that was read for certain, by node; nil: m is empty
+	ends  map[string]uint64 // the last entry that was certainly read, by node; nil: m is empty
 	all   []*decisionRecord // without their texts
 	fired map[firedKey]firedRules
 }
@@ -31,7 +31,7 @@ type recordedOnce struct {
 	day           int64
 }
 
-// once returns what is equal for decisions that count once.
+// once returns the same value for decisions that count once.
 func (e *decisionRecord) once() recordedOnce {
 	of := recordedOnce{kind: e.kind, digest: e.digest, day: e.when.Truncate(recordInterval).Unix()}
 	if e.kind == kindDecision { // a ruling names its basis
@@ -40,7 +40,7 @@ func (e *decisionRecord) once() recordedOnce {
 	return of
 }
 
-// read reads the decisions as Bounds.read does, except that it takes from m what m has. ends are the last entries that were read for certain, by node; nil if
+// read reads the decisions as Bounds.read does, but takes the decisions of m from memory. ends are the last entries that were read for certain, by node; nil if
 // the reading cannot be remembered.
 func (m *RuleMemory) read(ctx, timed context.Context, records Records, s *Bounds) (r *recordReading, looked *LookedAt, ends map[string]uint64, err error) {
 	extents, err := receipt.Extents(ctx, records)
@@ -70,7 +70,7 @@ func (m *RuleMemory) read(ctx, timed context.Context, records Records, s *Bounds
 	return r, looked, ends, err
 }
 
-// addTo adds the remembered decisions since then whose receipts still exist to those that r has read.
+// addTo adds remembered decisions to those of r: the decisions since then, if their receipts still exist.
 func (m *RuleMemory) addTo(ctx context.Context, r *recordReading, since time.Time, extents map[string]receipt.Extent) {
 	news := map[recordedOnce]bool{}
 	for _, e := range r.all {
@@ -97,7 +97,7 @@ func (m *RuleMemory) addTo(ctx context.Context, r *recordReading, since time.Tim
 	})
 }
 
-// remember replaces what m has by what a count has found.
+// remember replaces the content of m by the findings of a count.
 func (m *RuleMemory) remember(s *Bounds, ends map[string]uint64, all []*decisionRecord, fired map[firedKey]firedRules) {
 	*m = RuleMemory{}
 	if ends == nil {
@@ -122,7 +122,7 @@ func (m *RuleMemory) remember(s *Bounds, ends map[string]uint64, all []*decision
 	}
 }
 
-// A firedKey is equal for decisions in which the same rules held.
+// A firedKey identifies decisions that fire the same rules.
 type firedKey struct {
 	kind          string
 	digest, basis switchboard.Digest
