@@ -61,7 +61,7 @@ func Check(how switchboard.InputCheck, tool *switchboard.Tool, args []byte) erro
 // checkFrozen refuses members that the admitted input schema of a frozen tool does not name, whatever the server's strictness: what its server would make of them now, no
 // proof has shown (design part 14, Pins).
 func checkFrozen(tool *switchboard.Tool, args []byte) error {
-	if tool.Admission == nil || !tool.Admission.Frozen || len(args) == 0 {
+	if tool.Admission == nil || !tool.Admission.Frozen || len(args) == 0 || tool.Provides != nil { // what provides it is checked, with the arguments that it gets
 		return nil
 	}
 	closed, err := schemasOf(tool).closed()

@@ -21,6 +21,7 @@ const maxNames = 50
 var decisionStages = []struct{ Name, Does string }{
 	{"filter", "finds the tools with the capability, or with the name"},
 	{"prune", "drops those without a required constraint"},
+	{"admission", "drops what is suspended, retired, or not let in yet"},
 	{"policy", "drops what a rule does not allow"},
 	{"verdict", "drops what may not be used now"},
 	{"rank", "orders the rest"},

@@ -151,7 +151,7 @@ func (o *Opener) handshake(l *Link, c Usage, w *httpPort, handshake func() (Hell
 		return nil, err
 	}
 	l.SetHello(h)
-	l.Listener.MustPoll = w != nil || h.Modern() && h.notifies != h.offers
+	l.Listener.MustPoll = w != nil || h.notifies != h.offers
 	if c.Main || c.Asks != "" {
 		l.Listener.streamOpen = true
 		l.Listener.openStream(w)
