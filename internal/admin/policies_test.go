@@ -139,13 +139,18 @@ func TestCountsOfRulesAreRememberedWithinBounds(t *testing.T) {
 		if all.take("second") != second || all.take("second") == second {
 			t.Error("a memory is not for one count at a time")
 		}
+		kept := func() *ruleMemory {
+			all.mu.Lock()
+			defer all.mu.Unlock()
+			return all.of["third"]
+		}
 		time.Sleep(rememberedRules - time.Minute - time.Second)
-		if all.of["third"].RuleMemory != third {
+		if m := kept(); m == nil || m.RuleMemory != third {
 			t.Error("a memory is dropped too early")
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if len(all.of) > 0 {
+		if kept() != nil {
 			t.Error("a memory that is not used stays")
 		}
 	})
