@@ -21,20 +21,20 @@ const (
 	maxOtherBytes = 8 << 20 // of the definitions of all other offers
 )
 
-// Terms are the rules for the offers of one server.
-type Terms struct {
+// OfferTerms are the rules for the offers of one server.
+type OfferTerms struct {
 	Rules switchboard.AdmissionRules
 
 	// Entries are the entries of admitted.lock for the server.
-	Entries map[Key]switchboard.AdmittedPin
+	Entries map[PinKey]switchboard.AdmittedPin
 
 	// FindBlocking returns the rule of a blocking finding in the definition, or "". nil finds nothing.
-	FindBlocking func(k Key, definition []byte) string
+	FindBlocking func(k PinKey, definition []byte) string
 }
 
-// A Verdict is what Judge decides about one definition.
-type Verdict struct {
-	Key   Key
+// A PinVerdict is what Judge decides about one definition.
+type PinVerdict struct {
+	Key   PinKey
 	State switchboard.LifeState
 	Pin   Pin // the zero Pin if there is none
 
@@ -45,8 +45,8 @@ type Verdict struct {
 	Successor string
 }
 
-// A Judgment is the result of Judge.
-type Judgment struct {
+// A JudgedOffer is the result of Judge.
+type JudgedOffer struct {
 	// Offer is what is passed on: the admitted definitions only. Its Admissions say which tools are not plainly active.
 	Offer switchboard.Offer
 
@@ -57,9 +57,9 @@ type Judgment struct {
 	Others OtherOffers // that this replica sees now
 }
 
-// A judge judges one offer.
-type judge struct {
-	terms     Terms
+// An offerJudge judges one offer.
+type offerJudge struct {
+	terms     OfferTerms
 	pins      *ServerPins
 	reports   Reports
 	uncleaned map[string][]byte // see switchboard.Offer
@@ -67,29 +67,29 @@ type judge struct {
 	kept      int // bytes
 	others    int // bytes
 
-	fresh     map[Key]Pin // new or changed pins
+	fresh     map[PinKey]Pin // new or changed pins
 	firstSeen bool
 	own       OtherOffers
-	each      func(Verdict)
+	each      func(PinVerdict)
 }
 
 // Reports are the offers of one server that differ from the admitted definitions, as they are known before Judge.
 type Reports struct {
-	Own    OtherOffers // of the last Judgment here
+	Own    OtherOffers // of the last JudgedOffer here
 	Others OtherOffers // of the other replicas; the worst, if several report one definition
 }
 
 // Judge compares an offer with the pins of its server, and decides what is passed on. What other replicas have reported counts, too, whatever this replica is
 // offered: so all replicas decide alike. each, if not nil, is called with each verdict. Judge is pure: it decides by its arguments alone.
-func Judge(offer switchboard.Offer, pins *ServerPins, reports Reports, terms Terms, now time.Time, each func(Verdict)) Judgment {
-	j := &judge{terms: terms, pins: pins, reports: reports, uncleaned: offer.Uncleaned, now: now, fresh: map[Key]Pin{}, own: OtherOffers{}, each: each}
+func Judge(offer switchboard.Offer, pins *ServerPins, reports Reports, terms OfferTerms, now time.Time, each func(PinVerdict)) JudgedOffer {
+	j := &offerJudge{terms: terms, pins: pins, reports: reports, uncleaned: offer.Uncleaned, now: now, fresh: map[PinKey]Pin{}, own: OtherOffers{}, each: each}
 	if each == nil {
-		j.each = func(Verdict) {}
+		j.each = func(PinVerdict) {}
 	}
 	for _, p := range pins.Pins {
 		j.kept += len(p.Definition)
 	}
-	out := Judgment{Offer: offer, Pins: pins}
+	out := JudgedOffer{Offer: offer, Pins: pins}
 	out.Offer.Tools, out.Offer.Admissions = j.tools(offer.Tools)
 	out.Offer.Prompts = j.candidates(switchboard.Prompts, offer.Prompts)
 	out.Offer.Templates = j.candidates(switchboard.Templates, offer.Templates)
@@ -102,7 +102,7 @@ func Judge(offer switchboard.Offer, pins *ServerPins, reports Reports, terms Ter
 	if out.Others = j.own; len(j.fresh) > 0 || listed != pins.Listed {
 		next := &ServerPins{Listed: listed, Pins: maps.Clone(pins.Pins)}
 		if next.Pins == nil {
-			next.Pins = map[Key]Pin{}
+			next.Pins = map[PinKey]Pin{}
 		}
 		maps.Copy(next.Pins, j.fresh)
 		out.Pins, out.FirstSeen = next, j.firstSeen
@@ -132,7 +132,7 @@ func kindOf(k switchboard.PinKind) switchboard.Kind {
 }
 
 // tools returns the tools that are passed on. Tools that are no candidates are passed on, too, so that explanations can name them.
-func (j *judge) tools(offered [][]byte) (passed [][]byte, all map[string]*switchboard.Admission) {
+func (j *offerJudge) tools(offered [][]byte) (passed [][]byte, all map[string]*switchboard.Admission) {
 	if offered == nil {
 		return nil, nil
 	}
@@ -157,11 +157,11 @@ func (j *judge) tools(offered [][]byte) (passed [][]byte, all map[string]*switch
 }
 
 // candidates returns the prompts or templates that are passed on.
-func (j *judge) candidates(kind switchboard.Kind, offered [][]byte) (passed [][]byte) {
+func (j *offerJudge) candidates(kind switchboard.Kind, offered [][]byte) (passed [][]byte) {
 	if offered == nil {
 		return nil
 	}
-	compare := comparison(ComparePrompts)
+	compare := definitionComparison(ComparePrompts)
 	if kind == switchboard.Templates {
 		compare = CompareTemplates
 	}
@@ -180,8 +180,8 @@ func (j *judge) candidates(kind switchboard.Kind, offered [][]byte) (passed [][]
 }
 
 // instructions returns the instructions that are passed on.
-func (j *judge) instructions(text string) string {
-	k := Key{Kind: switchboard.PinInstructions}
+func (j *offerJudge) instructions(text string) string {
+	k := PinKey{Kind: switchboard.PinInstructions}
 	if _, known := j.pins.Pins[k]; text == "" && !known {
 		return ""
 	}
@@ -198,13 +198,13 @@ func isPassed(s switchboard.LifeState) bool {
 }
 
 // namedTwice returns the names that more than one object of a list has with different bytes.
-func namedTwice(kind switchboard.Kind, objects [][]byte) (twice map[Key]bool) {
-	first := make(map[Key][]byte, len(objects))
+func namedTwice(kind switchboard.Kind, objects [][]byte) (twice map[PinKey]bool) {
+	first := make(map[PinKey][]byte, len(objects))
 	for _, object := range objects {
 		k, ok := keyOf(kind, object)
 		if was, known := first[k]; ok && known && string(was) != string(object) {
 			if twice == nil {
-				twice = map[Key]bool{}
+				twice = map[PinKey]bool{}
 			}
 			twice[k] = true
 		}
@@ -213,12 +213,12 @@ func namedTwice(kind switchboard.Kind, objects [][]byte) (twice map[Key]bool) {
 	return twice
 }
 
-// A comparison compares two definitions; see CompareTools.
-type comparison func(admitted, offered json.RawMessage) (Class, []Difference)
+// A definitionComparison compares two definitions; see CompareTools.
+type definitionComparison func(admitted, offered json.RawMessage) (Class, []Difference)
 
 // judge decides about one definition, and returns the bytes that are passed on.
-func (j *judge) judge(k Key, offered []byte, compare comparison) (Verdict, []byte) {
-	v := Verdict{Key: k}
+func (j *offerJudge) judge(k PinKey, offered []byte, compare definitionComparison) (PinVerdict, []byte) {
+	v := PinVerdict{Key: k}
 	pin, known := j.pins.Pins[k]
 	if entry, named := j.terms.Entries[k]; named {
 		pin, known = j.byFile(k, pin, entry, offered), true
@@ -285,7 +285,7 @@ func (j *judge) judge(k Key, offered []byte, compare comparison) (Verdict, []byt
 }
 
 // applyChange sets the state of a definition that its server offers otherwise.
-func (j *judge) applyChange(v *Verdict, pin Pin) {
+func (j *offerJudge) applyChange(v *PinVerdict, pin Pin) {
 	if !isCandidate(v.State) {
 		return // a person's word, or a worse state, stands
 	}
@@ -340,7 +340,7 @@ func describe(o *OtherOffer) string {
 }
 
 // changed compares the offered definition with the admitted one.
-func (j *judge) changed(k Key, offered []byte, digest string, pin Pin, compare comparison) *OtherOffer {
+func (j *offerJudge) changed(k PinKey, offered []byte, digest string, pin Pin, compare definitionComparison) *OtherOffer {
 	if was, ok := j.reports.Own[k]; ok && was.Digest == digest && digest != "" {
 		j.own[k] = was
 		return &was // compared before
@@ -363,7 +363,7 @@ func (j *judge) changed(k Key, offered []byte, digest string, pin Pin, compare c
 }
 
 // other notes an offer that is not the admitted one.
-func (j *judge) other(k Key, offered []byte, class Class, all []Difference, rule string) *OtherOffer {
+func (j *offerJudge) other(k PinKey, offered []byte, class Class, all []Difference, rule string) *OtherOffer {
 	digest, err := DigestOf(offered)
 	if err != nil {
 		digest = ""
@@ -395,7 +395,7 @@ func printable(name string) string {
 }
 
 // firstSight returns the pin of a definition that was never seen before.
-func (j *judge) firstSight(k Key, offered []byte) Pin {
+func (j *offerJudge) firstSight(k PinKey, offered []byte) Pin {
 	pin := Pin{State: switchboard.LifeActive, Since: j.now}
 	if j.pins.Listed.Has(kindOf(k.Kind)) {
 		pin.State = switchboard.LifeTesting
@@ -407,7 +407,7 @@ func (j *judge) firstSight(k Key, offered []byte) Pin {
 }
 
 // admit returns the pin with the offered definition, and keeps it.
-func (j *judge) admit(k Key, offered []byte, pin Pin) Pin {
+func (j *offerJudge) admit(k PinKey, offered []byte, pin Pin) Pin {
 	digest, err := DigestOf(offered)
 	if err != nil {
 		return pin
@@ -421,7 +421,7 @@ func (j *judge) admit(k Key, offered []byte, pin Pin) Pin {
 }
 
 // byFile returns the pin as admitted.lock has it. A later decision of a person that only the store has counts if it takes out.
-func (j *judge) byFile(k Key, pin Pin, entry switchboard.AdmittedPin, offered []byte) Pin {
+func (j *offerJudge) byFile(k PinKey, pin Pin, entry switchboard.AdmittedPin, offered []byte) Pin {
 	if pin.By != "" && pin.Since.After(entry.At) && !isCandidate(pin.State) {
 		return pin
 	}
@@ -442,14 +442,14 @@ func (j *judge) byFile(k Key, pin Pin, entry switchboard.AdmittedPin, offered []
 }
 
 // findInOffer looks at the definition as the server sent it, and returns the rule of a blocking finding. The offered bytes may lack some characters.
-func (j *judge) findInOffer(k Key, offered []byte) string {
+func (j *offerJudge) findInOffer(k PinKey, offered []byte) string {
 	if sent := j.uncleaned[k.Name]; k.Kind == switchboard.PinTool && sent != nil {
 		offered = sent
 	}
 	return j.findBlocking(k, offered)
 }
 
-func (j *judge) findBlocking(k Key, definition []byte) string {
+func (j *offerJudge) findBlocking(k PinKey, definition []byte) string {
 	if j.terms.FindBlocking == nil {
 		return ""
 	}
@@ -457,8 +457,8 @@ func (j *judge) findBlocking(k Key, definition []byte) string {
 }
 
 // noteGone notes which pins the offer has no definition for, and retires those that are gone for goneRetires.
-func (j *judge) noteGone(offer *switchboard.Offer) {
-	var offered map[Key]bool
+func (j *offerJudge) noteGone(offer *switchboard.Offer) {
+	var offered map[PinKey]bool
 	for k, p := range j.pins.Pins {
 		if k.Kind == switchboard.PinInstructions || p.State == switchboard.LifeRetired {
 			continue
@@ -482,8 +482,8 @@ func (j *judge) noteGone(offer *switchboard.Offer) {
 }
 
 // offeredKeys returns the keys of all objects in an offer.
-func offeredKeys(offer *switchboard.Offer) map[Key]bool {
-	all := map[Key]bool{}
+func offeredKeys(offer *switchboard.Offer) map[PinKey]bool {
+	all := map[PinKey]bool{}
 	for _, kind := range []switchboard.Kind{switchboard.Tools, switchboard.Prompts, switchboard.Templates} {
 		for _, object := range offer.List(kind) {
 			if k, ok := keyOf(kind, object); ok {

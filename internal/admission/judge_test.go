@@ -27,9 +27,9 @@ func offering(old, new string) switchboard.Offer {
 	return o
 }
 
-func tool(name string) Key { return Key{switchboard.PinTool, name} }
+func tool(name string) PinKey { return PinKey{switchboard.PinTool, name} }
 
-func look(t *testing.T, j Judgment) (definition string, a switchboard.Admission) {
+func look(t *testing.T, j JudgedOffer) (definition string, a switchboard.Admission) {
 	t.Helper()
 	if len(j.Offer.Tools) != 1 {
 		t.Fatalf("%d tools are passed on, want 1", len(j.Offer.Tools))
@@ -42,7 +42,7 @@ func look(t *testing.T, j Judgment) (definition string, a switchboard.Admission)
 }
 
 // deceives finds a blocking finding in each text with the word "evil".
-func deceives(_ Key, definition []byte) string {
+func deceives(_ PinKey, definition []byte) string {
 	if strings.Contains(string(definition), "evil") {
 		return "bidi"
 	}
@@ -50,7 +50,7 @@ func deceives(_ Key, definition []byte) string {
 }
 
 func TestAChangedToolIsShownAsAdmittedOrSuspended(t *testing.T) {
-	seen := Judge(first, &ServerPins{}, Reports{}, Terms{FindBlocking: deceives}, day, nil)
+	seen := Judge(first, &ServerPins{}, Reports{}, OfferTerms{FindBlocking: deceives}, day, nil)
 	if !seen.FirstSeen || len(seen.Pins.Pins) != 4 {
 		t.Fatalf("at first sight, FirstSeen is %v and there are %d pins, want 4", seen.FirstSeen, len(seen.Pins.Pins))
 	}
@@ -74,7 +74,7 @@ func TestAChangedToolIsShownAsAdmittedOrSuspended(t *testing.T) {
 		{name: "words that deceive", old: "looks", new: "evil", state: switchboard.LifeSuspended, why: "poisoned: bidi"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			j := Judge(offering(c.old, c.new), seen.Pins, Reports{}, Terms{Rules: c.rules, FindBlocking: deceives}, day, nil)
+			j := Judge(offering(c.old, c.new), seen.Pins, Reports{}, OfferTerms{Rules: c.rules, FindBlocking: deceives}, day, nil)
 			definition, a := look(t, j)
 			if definition != string(first.Tools[0]) {
 				t.Errorf("a definition is passed on that was not let in: %s", definition)
@@ -85,7 +85,7 @@ func TestAChangedToolIsShownAsAdmittedOrSuspended(t *testing.T) {
 			if j.FirstSeen {
 				t.Error("a change counts as first sight")
 			}
-			back := Judge(first, j.Pins, Reports{Own: j.Others}, Terms{}, day, nil)
+			back := Judge(first, j.Pins, Reports{Own: j.Others}, OfferTerms{}, day, nil)
 			if _, a := look(t, back); a.State != switchboard.LifeActive || a.Frozen || len(back.Others) > 0 {
 				t.Errorf("once the admitted definition is offered again, it is %+v", a)
 			}
@@ -94,11 +94,11 @@ func TestAChangedToolIsShownAsAdmittedOrSuspended(t *testing.T) {
 }
 
 func TestWhatOneReplicaSeesCountsOnAll(t *testing.T) {
-	seen := Judge(first, &ServerPins{}, Reports{}, Terms{}, day, nil)
+	seen := Judge(first, &ServerPins{}, Reports{}, OfferTerms{}, day, nil)
 	for _, changed := range []switchboard.Offer{offering(`"looks"`, `"looks","outputSchema":{}`), offering(`"a":{`, `"b":{},"a":{`)} {
-		there := Judge(changed, seen.Pins, Reports{}, Terms{}, day, nil)
+		there := Judge(changed, seen.Pins, Reports{}, OfferTerms{}, day, nil)
 		_, want := look(t, there)
-		here := Judge(first, seen.Pins, Reports{Others: there.Others}, Terms{}, day, nil)
+		here := Judge(first, seen.Pins, Reports{Others: there.Others}, OfferTerms{}, day, nil)
 		if definition, a := look(t, here); a != want || a == (switchboard.Admission{State: switchboard.LifeActive}) || definition != string(first.Tools[0]) {
 			t.Errorf("here it is %+v, there %+v", a, want)
 		}
@@ -106,23 +106,23 @@ func TestWhatOneReplicaSeesCountsOnAll(t *testing.T) {
 }
 
 func TestATwiceChangedToolHasTheWorseStateOnAllReplicas(t *testing.T) {
-	seen := Judge(first, &ServerPins{}, Reports{}, Terms{}, day, nil)
+	seen := Judge(first, &ServerPins{}, Reports{}, OfferTerms{}, day, nil)
 	words, narrower := offering("looks", "peeks"), offering(`"type":"object"`, `"type":"object","required":["a"]`)
-	a := Judge(words, seen.Pins, Reports{}, Terms{}, day, nil)
-	b := Judge(narrower, seen.Pins, Reports{}, Terms{}, day, nil)
-	_, onA := look(t, Judge(words, seen.Pins, Reports{Own: a.Others, Others: b.Others}, Terms{}, day, nil))
-	_, onB := look(t, Judge(narrower, seen.Pins, Reports{Own: b.Others, Others: a.Others}, Terms{}, day, nil))
+	a := Judge(words, seen.Pins, Reports{}, OfferTerms{}, day, nil)
+	b := Judge(narrower, seen.Pins, Reports{}, OfferTerms{}, day, nil)
+	_, onA := look(t, Judge(words, seen.Pins, Reports{Own: a.Others, Others: b.Others}, OfferTerms{}, day, nil))
+	_, onB := look(t, Judge(narrower, seen.Pins, Reports{Own: b.Others, Others: a.Others}, OfferTerms{}, day, nil))
 	if onA != onB || onA.State != switchboard.LifeSuspended {
 		t.Errorf("one replica has %+v, the other %+v", onA, onB)
 	}
 }
 
 func TestWhatIsNewAfterTheFirstListIsTried(t *testing.T) {
-	pins := Judge(first, &ServerPins{}, Reports{}, Terms{}, day, nil).Pins
+	pins := Judge(first, &ServerPins{}, Reports{}, OfferTerms{}, day, nil).Pins
 	o := first
 	o.Tools = append([][]byte{[]byte(`{"name":"more","inputSchema":{}}`)}, o.Tools...)
 	o.Prompts = append([][]byte{[]byte(`{"name":"other"}`)}, o.Prompts...)
-	j := Judge(o, pins, Reports{}, Terms{}, day, nil)
+	j := Judge(o, pins, Reports{}, OfferTerms{}, day, nil)
 	if a := j.Offer.Admissions["more"]; a == nil || a.State != switchboard.LifeTesting {
 		t.Errorf("a new tool is %+v", a)
 	}
@@ -133,15 +133,15 @@ func TestWhatIsNewAfterTheFirstListIsTried(t *testing.T) {
 
 func TestAnEmptyListIsNoFirstList(t *testing.T) {
 	empty := switchboard.Offer{Server: "s", Tools: [][]byte{}}
-	pins := Judge(empty, &ServerPins{}, Reports{}, Terms{}, day, nil).Pins
-	if _, a := look(t, Judge(first, pins, Reports{}, Terms{}, day, nil)); a.State != switchboard.LifeActive {
+	pins := Judge(empty, &ServerPins{}, Reports{}, OfferTerms{}, day, nil).Pins
+	if _, a := look(t, Judge(first, pins, Reports{}, OfferTerms{}, day, nil)); a.State != switchboard.LifeActive {
 		t.Errorf("the tools of a server that had listed nothing are %s", a.State)
 	}
 }
 
 func TestADeceivingToolIsNotLetInUntilItDeceivesNoLonger(t *testing.T) {
 	o := offering("looks", "evil")
-	terms := Terms{FindBlocking: deceives}
+	terms := OfferTerms{FindBlocking: deceives}
 	j := Judge(o, &ServerPins{}, Reports{}, terms, day, nil)
 	if _, a := look(t, j); a.State != switchboard.LifeSuspended || j.Pins.Pins[tool("look")].Digest != "" {
 		t.Errorf("it is %+v", a)
@@ -157,16 +157,16 @@ func TestADeceivingToolIsNotLetInUntilItDeceivesNoLonger(t *testing.T) {
 }
 
 func TestWhatIsGoneForThirtyDaysIsRetired(t *testing.T) {
-	pins := Judge(first, &ServerPins{}, Reports{}, Terms{}, day, nil).Pins
+	pins := Judge(first, &ServerPins{}, Reports{}, OfferTerms{}, day, nil).Pins
 	without := first
 	without.Tools = [][]byte{[]byte(`{"name":"other","inputSchema":{}}`)}
 	for _, c := range []struct {
 		days int
 		want switchboard.LifeState
 	}{{1, switchboard.LifeActive}, {29, switchboard.LifeActive}, {30, switchboard.LifeRetired}} {
-		gone := Judge(without, pins, Reports{}, Terms{}, day, nil).Pins
-		gone = Judge(without, gone, Reports{}, Terms{}, day.AddDate(0, 0, c.days), nil).Pins
-		back := Judge(first, gone, Reports{}, Terms{}, day.AddDate(0, 0, c.days), nil)
+		gone := Judge(without, pins, Reports{}, OfferTerms{}, day, nil).Pins
+		gone = Judge(without, gone, Reports{}, OfferTerms{}, day.AddDate(0, 0, c.days), nil).Pins
+		back := Judge(first, gone, Reports{}, OfferTerms{}, day.AddDate(0, 0, c.days), nil)
 		if _, a := look(t, back); a.State != c.want {
 			t.Errorf("after %d days it is %s, want %s", c.days, a.State, c.want)
 		}
@@ -176,7 +176,7 @@ func TestWhatIsGoneForThirtyDaysIsRetired(t *testing.T) {
 	}
 	away := first
 	away.Tools, away.Stale = [][]byte{}, true
-	if p := Judge(away, pins, Reports{}, Terms{}, day, nil).Pins; p != pins {
+	if p := Judge(away, pins, Reports{}, OfferTerms{}, day, nil).Pins; p != pins {
 		t.Error("an offer that is only remembered takes tools away")
 	}
 }
@@ -187,13 +187,13 @@ func TestThePersonsFileDecides(t *testing.T) {
 		t.Fatal(err)
 	}
 	strict := switchboard.AdmissionRules{Trust: switchboard.TrustStrict}
-	entry := func(digest string, s switchboard.LifeState) map[Key]switchboard.AdmittedPin {
-		return map[Key]switchboard.AdmittedPin{tool("look"): {Digest: digest, State: s, By: "ann", At: day}}
+	entry := func(digest string, s switchboard.LifeState) map[PinKey]switchboard.AdmittedPin {
+		return map[PinKey]switchboard.AdmittedPin{tool("look"): {Digest: digest, State: s, By: "ann", At: day}}
 	}
 	for _, c := range []struct {
 		name    string
 		rules   switchboard.AdmissionRules
-		entries map[Key]switchboard.AdmittedPin
+		entries map[PinKey]switchboard.AdmittedPin
 		offered switchboard.Offer
 		want    switchboard.LifeState
 	}{
@@ -206,7 +206,7 @@ func TestThePersonsFileDecides(t *testing.T) {
 		{"deprecated in the file", strict, entry(digest, switchboard.LifeDeprecated), first, switchboard.LifeDeprecated},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if _, a := look(t, Judge(c.offered, &ServerPins{}, Reports{}, Terms{Rules: c.rules, Entries: c.entries}, day, nil)); a.State != c.want {
+			if _, a := look(t, Judge(c.offered, &ServerPins{}, Reports{}, OfferTerms{Rules: c.rules, Entries: c.entries}, day, nil)); a.State != c.want {
 				t.Errorf("it is %+v, want %s", a, c.want)
 			}
 		})
@@ -214,27 +214,27 @@ func TestThePersonsFileDecides(t *testing.T) {
 }
 
 func TestAServerWithTooManyNamesGetsNoNewOnesIn(t *testing.T) {
-	pins := &ServerPins{Pins: map[Key]Pin{}}
+	pins := &ServerPins{Pins: map[PinKey]Pin{}}
 	for i := range maxPins {
 		pins.Pins[tool(strings.Repeat("x", 1+i%50)+string(rune('a'+i/50%26))+strings.Repeat("y", i/1300))] = Pin{State: switchboard.LifeActive, Digest: "d", Gone: day}
 	}
 	for i := 0; len(pins.Pins) < maxPins; i++ {
 		pins.Pins[tool(strings.Repeat("z", i+1))] = Pin{State: switchboard.LifeActive, Digest: "d", Gone: day}
 	}
-	j := Judge(first, pins, Reports{}, Terms{}, day, nil)
+	j := Judge(first, pins, Reports{}, OfferTerms{}, day, nil)
 	if j.Pins.Pins[tool("look")].Digest != "" {
 		t.Error("the tool is let in")
 	}
 }
 
 func TestAKeySurvivesTheStore(t *testing.T) {
-	want := ServerPins{Pins: map[Key]Pin{{switchboard.PinPrompt, "a b <&>"}: {Digest: "d1:x", Definition: `{"name":"<&>"}`, State: switchboard.LifeActive, Since: day}, {Kind: switchboard.PinInstructions}: {}}}
+	want := ServerPins{Pins: map[PinKey]Pin{{switchboard.PinPrompt, "a b <&>"}: {Digest: "d1:x", Definition: `{"name":"<&>"}`, State: switchboard.LifeActive, Since: day}, {Kind: switchboard.PinInstructions}: {}}}
 	text, err := json.Marshal(want)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got ServerPins
-	if err := json.Unmarshal(text, &got); err != nil || got.Pins[Key{switchboard.PinPrompt, "a b <&>"}] != want.Pins[Key{switchboard.PinPrompt, "a b <&>"}] || len(got.Pins) != 2 {
+	if err := json.Unmarshal(text, &got); err != nil || got.Pins[PinKey{switchboard.PinPrompt, "a b <&>"}] != want.Pins[PinKey{switchboard.PinPrompt, "a b <&>"}] || len(got.Pins) != 2 {
 		t.Errorf("%s is read as %+v, %v", text, got, err)
 	}
 }

@@ -35,22 +35,22 @@ func CheckDigest(text string) error {
 	return nil
 }
 
-// A Key names a pin of one server.
-type Key struct {
+// A PinKey names a pin of one server.
+type PinKey struct {
 	Kind switchboard.PinKind
 	Name string // "" for instructions
 }
 
 // Compare orders keys by kind and name.
-func (k Key) Compare(o Key) int {
+func (k PinKey) Compare(o PinKey) int {
 	return cmp.Or(strings.Compare(string(k.Kind), string(o.Kind)), strings.Compare(k.Name, o.Name))
 }
 
 // MarshalText returns the form in the store: the kind, a space, and the name.
-func (k Key) MarshalText() ([]byte, error) { return []byte(string(k.Kind) + " " + k.Name), nil }
+func (k PinKey) MarshalText() ([]byte, error) { return []byte(string(k.Kind) + " " + k.Name), nil }
 
 // UnmarshalText reads the form in the store.
-func (k *Key) UnmarshalText(text []byte) error {
+func (k *PinKey) UnmarshalText(text []byte) error {
 	kind, name, ok := strings.Cut(string(text), " ")
 	if !ok {
 		return fmt.Errorf("%.40q is no key of a pin", text)
@@ -76,7 +76,7 @@ type Pin struct {
 // ServerPins are the pins of one server. The zero value is a server that has never listed anything. Do not modify it.
 type ServerPins struct {
 	Listed switchboard.Kinds `json:"listed,omitempty"` // the kinds of which the first list has been seen
-	Pins   map[Key]Pin       `json:"pins,omitempty"`
+	Pins   map[PinKey]Pin       `json:"pins,omitempty"`
 }
 
 // An OtherOffer is a definition that a server offers in place of the admitted one, as one replica has seen it.
@@ -90,10 +90,10 @@ type OtherOffer struct {
 }
 
 // Other offers of one server, by their pin.
-type OtherOffers map[Key]OtherOffer
+type OtherOffers map[PinKey]OtherOffer
 
 // keyOf returns the key of an object in a list of the kind. ok is false if the object has no name.
-func keyOf(kind switchboard.Kind, object []byte) (k Key, ok bool) {
+func keyOf(kind switchboard.Kind, object []byte) (k PinKey, ok bool) {
 	member := "name"
 	switch kind {
 	case switchboard.Tools:

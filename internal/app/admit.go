@@ -29,21 +29,21 @@ func previewOffers(a *App, was *servingState, c *config.Config) []switchboard.Of
 }
 
 // admissionTerms returns the terms on which offers are judged by a configuration.
-func admissionTerms(a *App, c *config.Config) func(*switchboard.Offer) admission.Terms {
+func admissionTerms(a *App, c *config.Config) func(*switchboard.Offer) admission.OfferTerms {
 	rules := make(map[switchboard.ServerID]switchboard.AdmissionRules, len(c.Servers))
 	for i := range c.Servers {
 		rules[c.Servers[i].ID] = c.Servers[i].Admission
 	}
-	entries := map[switchboard.ServerID]map[admission.Key]switchboard.AdmittedPin{}
+	entries := map[switchboard.ServerID]map[admission.PinKey]switchboard.AdmittedPin{}
 	for id, e := range c.Admitted {
 		if entries[id.Server] == nil {
-			entries[id.Server] = map[admission.Key]switchboard.AdmittedPin{}
+			entries[id.Server] = map[admission.PinKey]switchboard.AdmittedPin{}
 		}
-		entries[id.Server][admission.Key{Kind: id.Kind, Name: id.Name}] = e
+		entries[id.Server][admission.PinKey{Kind: id.Kind, Name: id.Name}] = e
 	}
 	peers := sync.OnceValue(func() *suspect.Peers { return suspect.NewPeers(admittedTools(a.state.Load())) })
-	return func(o *switchboard.Offer) admission.Terms {
-		return admission.Terms{Rules: rules[o.Server], Entries: entries[o.Server], FindBlocking: func(k admission.Key, definition []byte) string {
+	return func(o *switchboard.Offer) admission.OfferTerms {
+		return admission.OfferTerms{Rules: rules[o.Server], Entries: entries[o.Server], FindBlocking: func(k admission.PinKey, definition []byte) string {
 			if k.Kind == switchboard.PinTool {
 				if rule, _ := peers().Imitated(switchboard.ToolID{Server: o.Server, Name: k.Name}); rule != "" {
 					return rule

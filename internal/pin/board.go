@@ -1,7 +1,7 @@
 // Package pin keeps the pins of servers' definitions in the store, and passes the offers of servers on as admission judges them.
 //
-// Package admission decides what a pin and an offer mean together. This package decides when pins are read and written, so that all replicas have the same ones: what
-// is seen first is kept before it is passed on, and what one replica is offered in place of an admitted definition counts on all of them.
+// Package admission decides what a pin and an offer mean together. This package decides when pins are read and written, so that all replicas have the same ones. It keeps a
+// definition that it sees first before it passes the definition on. If one replica is offered another definition than the admitted one, that counts on all of them.
 //
 // The group "pins" has a value for each server, which changes by compare-and-set. The group "pin_reports" has a value for each server and replica. It expires when its
 // replica has not renewed it for reportTTL, and is deleted once the replica sees the admitted definitions again.
@@ -82,7 +82,7 @@ type pinnedServer struct {
 // A judgedOffer is the last offer of a server with its judgment.
 type judgedOffer struct {
 	offer  switchboard.Offer
-	terms  admission.Terms
+	terms  admission.OfferTerms
 	passed switchboard.Offer
 }
 
@@ -106,7 +106,7 @@ func (b *Board) server(id switchboard.ServerID) *pinnedServer {
 
 // Admit returns the offers as they are passed on. terms returns the terms for the server of an offer. Admit writes what it sees first to the store, and waits for that. If the
 // store is away, it goes on with the pins that it knows, and Run writes them later.
-func (b *Board) Admit(ctx context.Context, offers []switchboard.Offer, terms func(*switchboard.Offer) admission.Terms) []switchboard.Offer {
+func (b *Board) Admit(ctx context.Context, offers []switchboard.Offer, terms func(*switchboard.Offer) admission.OfferTerms) []switchboard.Offer {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	passed := make([]switchboard.Offer, len(offers))
@@ -136,7 +136,7 @@ func (b *Board) Admit(ctx context.Context, offers []switchboard.Offer, terms fun
 }
 
 // Preview returns the offers as Admit would pass them on by other terms. It keeps nothing.
-func (b *Board) Preview(offers []switchboard.Offer, terms func(*switchboard.Offer) admission.Terms) []switchboard.Offer {
+func (b *Board) Preview(offers []switchboard.Offer, terms func(*switchboard.Offer) admission.OfferTerms) []switchboard.Offer {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	passed := make([]switchboard.Offer, len(offers))
@@ -159,7 +159,7 @@ func sameOffer(a, b *switchboard.Offer) bool {
 }
 
 // admit judges one offer. No other goroutine uses s.
-func (b *Board) admit(ctx context.Context, s *pinnedServer, o *switchboard.Offer, t admission.Terms) switchboard.Offer {
+func (b *Board) admit(ctx context.Context, s *pinnedServer, o *switchboard.Offer, t admission.OfferTerms) switchboard.Offer {
 	for attempt := 1; ; attempt++ {
 		j := admission.Judge(*o, s.pins, s.reports(), t, now(), nil)
 		if j.FirstSeen {

@@ -25,7 +25,7 @@ func offerOf(tools ...string) []switchboard.Offer {
 	return []switchboard.Offer{o}
 }
 
-func firstUse(*switchboard.Offer) admission.Terms { return admission.Terms{} }
+func firstUse(*switchboard.Offer) admission.OfferTerms { return admission.OfferTerms{} }
 
 // backends opens each kind of store that processes share.
 var backends = map[string]func(t *testing.T) func() store.Store{
@@ -119,7 +119,7 @@ func TestADecisionOfAPersonCountsAtTheOtherProcess(t *testing.T) {
 			a, b := start(t, next(), "a"), start(t, next(), "b")
 			a.state(offerOf(work))
 			b.state(offerOf(work))
-			known, err := a.Decide(t.Context(), switchboard.PinID{Server: "s", Kind: switchboard.PinTool, Name: "work"}, func(v admission.Verdict) (admission.Pin, error) {
+			known, err := a.Decide(t.Context(), switchboard.PinID{Server: "s", Kind: switchboard.PinTool, Name: "work"}, func(v admission.PinVerdict) (admission.Pin, error) {
 				p := v.Pin
 				p.State, p.By = switchboard.LifeSuspended, "ann"
 				return p, nil

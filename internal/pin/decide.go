@@ -27,7 +27,7 @@ func (b *Board) Servers() (ids []switchboard.ServerID) {
 
 // Verdicts returns what is decided about each definition that a server offers now, or that its replicas have reported, sorted by kind and name. Pins of definitions that
 // the server does not offer come with the zero Verdict.Other.
-func (b *Board) Verdicts(id switchboard.ServerID) []admission.Verdict {
+func (b *Board) Verdicts(id switchboard.ServerID) []admission.PinVerdict {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.servers[id]
@@ -36,18 +36,18 @@ func (b *Board) Verdicts(id switchboard.ServerID) []admission.Verdict {
 	}
 	all := s.verdicts()
 	sorted := slices.Collect(maps.Values(all))
-	slices.SortFunc(sorted, func(x, y admission.Verdict) int { return x.Key.Compare(y.Key) })
+	slices.SortFunc(sorted, func(x, y admission.PinVerdict) int { return x.Key.Compare(y.Key) })
 	return sorted
 }
 
 // verdicts judges the last offer again.
-func (s *pinnedServer) verdicts() map[admission.Key]admission.Verdict {
-	all := map[admission.Key]admission.Verdict{}
+func (s *pinnedServer) verdicts() map[admission.PinKey]admission.PinVerdict {
+	all := map[admission.PinKey]admission.PinVerdict{}
 	for k, p := range s.pins.Pins {
-		all[k] = admission.Verdict{Key: k, State: p.State, Pin: p, Successor: p.Successor}
+		all[k] = admission.PinVerdict{Key: k, State: p.State, Pin: p, Successor: p.Successor}
 	}
 	if s.last != nil {
-		admission.Judge(s.last.offer, s.pins, s.reports(), s.last.terms, now(), func(v admission.Verdict) { all[v.Key] = v })
+		admission.Judge(s.last.offer, s.pins, s.reports(), s.last.terms, now(), func(v admission.PinVerdict) { all[v.Key] = v })
 	}
 	return all
 }
@@ -60,10 +60,10 @@ func now() time.Time { return time.Now().UTC().Truncate(time.Second) }
 
 // Decide changes the pin of a definition as next says, in the store. next gets what is decided now, and returns the new pin; it may be called again if another process
 // changes the pins at the same time. known is false if there is neither an offer nor a pin of that name. Call Admit afterwards.
-func (b *Board) Decide(ctx context.Context, id switchboard.PinID, next func(v admission.Verdict) (admission.Pin, error)) (known bool, err error) {
+func (b *Board) Decide(ctx context.Context, id switchboard.PinID, next func(v admission.PinVerdict) (admission.Pin, error)) (known bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s, k := b.servers[id.Server], admission.Key{Kind: id.Kind, Name: id.Name}
+	s, k := b.servers[id.Server], admission.PinKey{Kind: id.Kind, Name: id.Name}
 	if s == nil {
 		return false, nil
 	}
@@ -78,7 +78,7 @@ func (b *Board) Decide(ctx context.Context, id switchboard.PinID, next func(v ad
 		}
 		pins := &admission.ServerPins{Listed: s.pins.Listed, Pins: maps.Clone(s.pins.Pins)}
 		if pins.Pins == nil {
-			pins.Pins = map[admission.Key]admission.Pin{}
+			pins.Pins = map[admission.PinKey]admission.Pin{}
 		}
 		pins.Pins[k] = p
 		err = b.keep(ctx, id.Server, s, pins)

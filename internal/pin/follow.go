@@ -86,7 +86,7 @@ func (b *Board) Read(ctx context.Context) {
 	}
 }
 
-// readAll reads everything that has another version than what is known, and reports whether there was any. The caller holds b.mu.
+// readAll reads everything that has changed since the last read, and reports whether there was any. The caller holds b.mu.
 func (b *Board) readAll(ctx context.Context) (changed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()

@@ -22,7 +22,7 @@ func (p *Policy) Stage() decide.Stage { return &policyStage{policy: p} }
 
 type policyStage struct {
 	policy *Policy
-	seen   termTable
+	seen   toolTerms
 }
 
 // Name implements decide.Stage.

@@ -10,17 +10,17 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// maxKeptTerms limits the tools in a termTable. Without it, a Switchboard that decides all the time would keep the terms of tools that exist no more.
+// maxKeptTerms limits the tools in a toolTerms table. Without it, a Switchboard that decides all the time would keep the terms of tools that exist no more.
 const maxKeptTerms = 4096
 
-// A termTable holds the policy terms of tools, which never change. It is safe for concurrent use.
-type termTable struct {
+// toolTerms holds the policy terms of tools, which never change. It is safe for concurrent use.
+type toolTerms struct {
 	terms sync.Map // *switchboard.Tool → *ast.Term
 	size  atomic.Int64
 }
 
 // find returns the terms of the tools. It builds those that the table does not have. It returns nil if one of the tools has none; Judge then names it.
-func (t *termTable) find(tools []*switchboard.Tool) []*ast.Term {
+func (t *toolTerms) find(tools []*switchboard.Tool) []*ast.Term {
 	out := make([]*ast.Term, len(tools))
 	var b termBuilder
 	for i, tool := range tools {
@@ -45,16 +45,16 @@ func (t *termTable) find(tools []*switchboard.Tool) []*ast.Term {
 // of a decision about hundreds of candidates. The zero value works.
 type briefTerms struct {
 	mu   sync.Mutex
-	last weak.Pointer[termTable]
+	last weak.Pointer[toolTerms]
 }
 
 // table returns the table that decisions share now.
-func (b *briefTerms) table() *termTable {
+func (b *briefTerms) table() *toolTerms {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	t := b.last.Value()
 	if t == nil || t.size.Load() > maxKeptTerms {
-		t = &termTable{}
+		t = &toolTerms{}
 		b.last = weak.Make(t)
 	}
 	return t

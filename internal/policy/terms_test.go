@@ -13,7 +13,7 @@ import (
 func TestTermsAreBuiltOnceUntilTheGarbageCollectorTakesThem(t *testing.T) {
 	tools := []*switchboard.Tool{{ID: switchboard.ToolID{Server: "s", Name: "a"}}, {ID: switchboard.ToolID{Server: "s", Name: "b"}}}
 	var brief briefTerms
-	decide := func() weak.Pointer[termTable] {
+	decide := func() weak.Pointer[toolTerms] {
 		table := brief.table()
 		first, second := table.find(tools), brief.table().find(tools[1:])
 		if len(first) != 2 || len(second) != 1 || first[1] != second[0] {

@@ -408,6 +408,7 @@ func TestAP04AChangeAfterTheYesStopsTheCall(t *testing.T) {
 	rig.WriteFile(t, policy, allow)
 	rig.ReplaceFile(t, filepath.Join(w.dir, "switchboard.yaml"), strings.Replace(rig.ReadFile(t, filepath.Join(w.dir, "switchboard.yaml")), `{\"name\":\"send\",`, `{\"name\":\"send\",\"description\":\"Sends to all.\",`, 1))
 	w.Reload(t)
+	w.Accept(t, "a", "tool", "send")
 	rig.Eventually(t, "the tool has another definition", func() string {
 		m, _ := ci.Ask(t, "tools/list", "")
 		if !strings.Contains(string(m.Result), "Sends to all.") {

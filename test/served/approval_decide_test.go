@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/wait"
@@ -95,6 +96,7 @@ func serveDeciders(t *testing.T, waiting string) *decideWorld {
 		text = strings.Replace(text, `"HASH:`+who+`"`, fmt.Sprintf("%q", hash), 1)
 	}
 	w.dir = rig.LayOut(t, text)
+	rig.Admit(t, w.dir, "a", switchboard.PinTool, mail)
 	w.Gateway = rig.Serve(t, w.dir)
 	return w
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
@@ -31,6 +32,8 @@ func TestAttack10DefinitionsDeceiveNobodyAndResultsStayAsTheyAre(t *testing.T) {
 			clean = strings.Replace(clean, `\"name\":\"read\"`, `\"name\":\"read2\"`, 1)
 			dir := rig.LayOut(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeRow("plain", args...)+"\n  "+clean+"\ntenants:\n  default: {servers: [\"*\"], allow: [by_name]}\n"+
 				"-- tenants/default/tenant.yaml --\ntenant: default\ndefault_task: all\n-- tenants/default/tasks/all.yaml --\ntask_id: all\n"+rig.RequireAll)
+			rig.Admit(t, dir, "plain", switchboard.PinTool, args[0])
+			rig.Admit(t, dir, "clean", switchboard.PinTool, strings.Replace(args[0], `"name":"read"`, `"name":"read2"`, 1))
 			g := rig.Serve(t, dir)
 			for _, modernClient := range []bool{false, true} {
 				s := g.Open(t, "/mcp", modernClient)

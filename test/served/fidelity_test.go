@@ -47,7 +47,7 @@ required_capabilities:
 
 // behind opens clients of each kind in front of a fake of each era on each
 // transport: every combination that part 04 has.
-func behind(t *testing.T, tools []string, f func(t *testing.T, clientModern, serverModern bool, s rig.Session)) {
+func behind(t *testing.T, tools []string, f func(t *testing.T, clientModern, serverModern bool, s rig.Session), prepare ...func(dir string)) {
 	t.Helper()
 	for _, serverModern := range []bool{false, true} {
 		for _, transport := range []string{"stdio", "http"} {
@@ -67,6 +67,9 @@ func behind(t *testing.T, tools []string, f func(t *testing.T, clientModern, ser
 					where = "transport: stdio, command: [FAKE, " + strings.Trim(string(quoted), "[]") + "]"
 				}
 				dir := rig.LayOut(t, oddConfig(where))
+				for _, do := range prepare {
+					do(dir)
+				}
 				rig.EachSession(t, dir, func(t *testing.T, name string, s rig.Session) {
 					f(t, strings.HasSuffix(name, "modern"), serverModern, s)
 				})

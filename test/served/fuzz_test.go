@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/scan"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/rig"
 )
@@ -297,6 +298,10 @@ func TestWhateverIsValidComesThroughToTheByteBothWays(t *testing.T) {
 			}
 		}
 		read += reached(t, tape, read, sent, serverModern)
+	}, func(dir string) { // some of them have characters that deceive
+		rig.Admit(t, dir, "odd", switchboard.PinTool, tools...)
+		rig.Admit(t, dir, "odd", switchboard.PinPrompt, lists["prompts"])
+		rig.Admit(t, dir, "odd", switchboard.PinTemplate, lists["resourceTemplates"])
 	})
 }
 

@@ -269,6 +269,7 @@ func TestAClientIsToldOfNewPromptsOnlyWhereItSeesThem(t *testing.T) {
 	all := connect(t, &mcp.StreamableClientTransport{Endpoint: g.URL + "/mcp"}, "2025-11-25")
 	few := connect(t, &mcp.StreamableClientTransport{Endpoint: g.URL + "/mcp/tasks/tool"}, "2025-11-25")
 	all.do(t, "b", "prompt", "")
+	g.Accept(t, "b", "prompt", "new-b")
 	all.hears(t, "a new prompt", all.prompts, "changed")
 	rig.Eventually(t, "the new prompt is listed", func() string {
 		list, err := all.ListPrompts(t.Context(), nil)

@@ -80,7 +80,7 @@ type PinDetail struct {
 	Text    string   `json:"text,omitempty" doc:"The definition in use, if nothing differs."`
 }
 
-func rowOf(id switchboard.ServerID, v *admission.Verdict) PinRow {
+func rowOf(id switchboard.ServerID, v *admission.PinVerdict) PinRow {
 	row := PinRow{
 		Server: id, Kind: v.Key.Kind, Name: scan.Spell(v.Key.Name), State: v.State, Frozen: v.Frozen, Why: scan.Spell(v.Why), Digest: v.Pin.Digest,
 		Successor: v.Successor, Since: v.Pin.Since, By: v.Pin.By, Gone: v.Pin.Gone,
@@ -136,9 +136,9 @@ func (r *Registrar) Detail(id switchboard.PinID) (*PinDetail, error) {
 	return d, nil
 }
 
-func (r *Registrar) verdict(id switchboard.PinID) (*admission.Verdict, error) {
+func (r *Registrar) verdict(id switchboard.PinID) (*admission.PinVerdict, error) {
 	for _, v := range r.o.Board.Verdicts(id.Server) {
-		if v.Key == (admission.Key{Kind: id.Kind, Name: id.Name}) {
+		if v.Key == (admission.PinKey{Kind: id.Kind, Name: id.Name}) {
 			return &v, nil
 		}
 	}
@@ -225,7 +225,7 @@ func (r *Registrar) decide(ctx context.Context, d Decision) error {
 }
 
 // next returns the pin after the decision. An error is a *switchboard.Error.
-func (d *Decision) next(v admission.Verdict, at time.Time) (admission.Pin, error) {
+func (d *Decision) next(v admission.PinVerdict, at time.Time) (admission.Pin, error) {
 	p := v.Pin
 	if d.To == switchboard.LifeActive || d.To == switchboard.LifeDeprecated && d.Digest != "" {
 		present, definition := p.Digest, p.Definition
@@ -255,7 +255,7 @@ func changedMeanwhile(hint string) error {
 func (r *Registrar) keep(d Decision) error {
 	ctx, cancel := context.WithTimeout(r.o.Stopping, decideTimeout)
 	defer cancel()
-	known, err := r.o.Board.Decide(ctx, d.ID, func(v admission.Verdict) (admission.Pin, error) {
+	known, err := r.o.Board.Decide(ctx, d.ID, func(v admission.PinVerdict) (admission.Pin, error) {
 		if d.To == switchboard.LifeActive && r.o.HasFile && v.Other == nil && v.Pin.Digest == d.Digest {
 			p := v.Pin // the file has let it in
 			p.State, p.Since, p.By = d.To, now(), d.By.ID
