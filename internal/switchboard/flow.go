@@ -1,0 +1,96 @@
+package switchboard
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// FlowBits say what calls of a tool do with data: any of Brings, Sees and Carries. A run that has all three can be made to
+// carry private data out, by text that a stranger wrote.
+type FlowBits uint8
+
+// The bits.
+const (
+	Brings  FlowBits = 1 << iota // results hold text that strangers wrote
+	Sees                         // results hold private data, or the call reads it
+	Carries                      // a call carries data out
+
+	// AllFlows are all bits: the toxic combination.
+	AllFlows = Brings | Sees | Carries
+
+	// Touches are the bits that a run remembers.
+	Touches = Brings | Sees
+)
+
+// flowNames are the names of the bits, in the order of the bits.
+var flowNames = []string{"brings", "sees", "carries"}
+
+// FlowNames returns the names of all bits.
+func FlowNames() []string { return slices.Clone(flowNames) }
+
+// Has reports whether all bits of want are set.
+func (b FlowBits) Has(want FlowBits) bool { return b&want == want }
+
+// Names returns the names of the bits that are set.
+func (b FlowBits) Names() []string {
+	names := []string{}
+	for i, name := range flowNames {
+		if b&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// String returns the names of the bits that are set, or "none".
+func (b FlowBits) String() string {
+	if b == 0 {
+		return "none"
+	}
+	return strings.Join(b.Names(), ", ")
+}
+
+// ReadFlowBits returns the bits with these names. It refuses a name that it does not know.
+func ReadFlowBits(names []string) (b FlowBits, err error) {
+	for _, name := range names {
+		i := slices.Index(flowNames, name)
+		if i < 0 {
+			return 0, fmt.Errorf("flow %q: it is none of %s", name, strings.Join(flowNames, ", "))
+		}
+		b |= 1 << i
+	}
+	return b, nil
+}
+
+// MarshalJSON implements json.Marshaler: a list of names.
+func (b FlowBits) MarshalJSON() ([]byte, error) { return json.Marshal(b.Names()) }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (b *FlowBits) UnmarshalJSON(text []byte) error {
+	var names []string
+	if err := json.Unmarshal(text, &names); err != nil {
+		return err
+	}
+	read, err := ReadFlowBits(names)
+	*b = read
+	return err
+}
+
+// A Flow is what is known about where the data of a tool's calls comes from and goes to. The zero Flow has no bits.
+type Flow struct {
+	Bits FlowBits `json:",omitempty"`
+
+	// Source is the overlay that states the bits, or a part of them. "" means that they follow from the capabilities and
+	// the annotations of the tool, or from the lack of them.
+	Source Source `json:",omitempty"`
+}
+
+// A Touched is what a run has touched before a call: bits of Touches. The zero Touched says that policy is not told.
+type Touched struct {
+	Bits FlowBits
+
+	// Known says that the run was asked. Bits then holds every bit that any replica has set.
+	Known bool
+}
