@@ -1,6 +1,7 @@
 package switchboard
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -93,4 +94,55 @@ type Touched struct {
 
 	// Known says that the run was asked. Bits then holds every bit that any replica has set.
 	Known bool
+}
+
+// RunFlows remembers for one run what its calls have touched. It is safe for concurrent use, and all replicas that have the run
+// share what it remembers.
+type RunFlows interface {
+	// Known returns everything that the run has touched, on any replica. The error is a *Error: it cannot be known now.
+	Known(ctx context.Context) (FlowBits, error)
+
+	// Touch remembers the bits. When it returns nil, Known returns them on every replica. The error is a *Error.
+	Touch(ctx context.Context, bits FlowBits) error
+}
+
+// Flow returns what the call does with data. A call of an item that is not a tool may do what any selected tool of its server does.
+func (c *Call) Flow() (b FlowBits) {
+	if c.Tool != nil {
+		return c.Tool.Contract.Flow.Bits
+	}
+	for _, j := range c.Judgments {
+		for _, t := range j.Candidates {
+			if t.ID.Server == c.Server {
+				b |= t.Contract.Flow.Bits
+			}
+		}
+	}
+	return b
+}
+
+// Flows is what happens to a call that carries data out, in a run that has touched private data and text of strangers.
+type Flows string
+
+// The values, the freest first. The zero value means FlowsRecord.
+const (
+	FlowsRecord Flows = "record" // the mode decides; the receipt says it in every mode
+	FlowsAsk    Flows = "ask"    // a person is asked in every mode
+	FlowsNever  Flows = "never"  // it is denied
+)
+
+// AllFlowsSettings lists the values of Flows, the freest first.
+var AllFlowsSettings = []Flows{FlowsRecord, FlowsAsk, FlowsNever}
+
+// OrDefault returns f, or FlowsRecord for the zero value.
+func (f Flows) OrDefault() Flows {
+	if f == "" {
+		return FlowsRecord
+	}
+	return f
+}
+
+// StricterThan reports whether f is stricter than o.
+func (f Flows) StricterThan(o Flows) bool {
+	return slices.Index(AllFlowsSettings, f.OrDefault()) > slices.Index(AllFlowsSettings, o.OrDefault())
 }
