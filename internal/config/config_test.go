@@ -163,6 +163,9 @@ func describe(t *testing.T, c *config.Config) string {
 		if a := n.Approvals; a != (switchboard.ApprovalSettings{}) {
 			say("  approvals %+v", a)
 		}
+		if n.Flows != "" {
+			say("  flows %s", n.Flows)
+		}
 		if n.Mode != "" || n.Tier != "" || n.Roles != nil || n.Policy != nil {
 			say("  mode %q tier %q roles %q policy %s", n.Mode, n.Tier, n.Roles, n.Policy)
 		}

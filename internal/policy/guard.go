@@ -56,7 +56,7 @@ func Guard(current CurrentPolicy, note RulingRecorder, log *slog.Logger, next sw
 			own.Principal = who
 			c = &own
 		}
-		if c, err = p.learnTouched(ctx, c); err != nil {
+		if c, err = p.LearnTouched(ctx, c); err != nil {
 			return switchboard.Result{}, err
 		}
 		now := time.Now()

@@ -70,23 +70,50 @@ func (v layerView) mayTouchMatter(mode switchboard.Mode, flow switchboard.FlowBi
 	})
 }
 
-// learnTouched returns the call with what its run has touched, if its tool carries data out, or if policy may read it. A call whose
-// run cannot be asked is refused.
-func (p *Policy) learnTouched(ctx context.Context, c *switchboard.Call) (*switchboard.Call, error) {
+// LearnTouched returns the call with what its run has touched, if its tool carries data out, or if policy may read it. If the ruling
+// may depend on it and it cannot be known, the call is refused.
+func (p *Policy) LearnTouched(ctx context.Context, c *switchboard.Call) (*switchboard.Call, error) {
 	flow := c.Flow()
-	if flow == 0 || !flow.Has(switchboard.Carries) && !p.readsTouched(c, flow) {
+	if flow == 0 {
 		return c, nil
 	}
-	bits := switchboard.Touches // of a call without a run nothing is known
+	must := p.readsTouched(c, flow)
+	if !must && !flow.Has(switchboard.Carries) {
+		return c, nil
+	}
+	touched := switchboard.Touched{Bits: switchboard.Touches, Known: true} // of a call without a run nothing is known
 	if c.Flows != nil {
 		var err error
-		if bits, err = c.Flows.Known(ctx); err != nil {
+		if touched, err = c.Flows.Known(ctx, must); err != nil {
 			return nil, err
 		}
 	}
+	if flow.Has(switchboard.Carries) {
+		c.Trail.Carries(touched.Bits)
+	}
 	own := *c
-	own.Touched = switchboard.Touched{Bits: bits & switchboard.Touches, Known: true}
+	own.Touched = touched
 	return &own, nil
+}
+
+// Touch returns a Caller that notes what the call touches before it passes it on. Put it above everything that can answer with a
+// server's data, and below everything that can refuse the call. A call is refused if it cannot be noted although a rule of the
+// principal's policy reads what the run has touched.
+func Touch(current CurrentPolicy, next switchboard.Caller) switchboard.Caller {
+	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
+		bits := c.Flow() & switchboard.Touches
+		if bits == 0 || c.Flows == nil || c.Flows.Has(bits) {
+			return next.Call(ctx, c)
+		}
+		_, p, err := current(c.Principal)
+		if err != nil {
+			return switchboard.Result{}, err
+		}
+		if err := c.Flows.Touch(ctx, bits, p.readsTouched(c, switchboard.AllFlows)); err != nil {
+			return switchboard.Result{}, err
+		}
+		return next.Call(ctx, c)
+	})
 }
 
 // readsTouched reports whether the ruling on the call may depend on what its run has touched.

@@ -88,22 +88,27 @@ type Flow struct {
 	Source Source `json:",omitempty"`
 }
 
-// A Touched is what a run has touched before a call: bits of Touches. The zero Touched says that policy is not told.
+// A Touched is what a run has touched before a call: bits of Touches.
 type Touched struct {
 	Bits FlowBits
 
-	// Known says that the run was asked. Bits then holds every bit that any replica has set.
+	// Known says that Bits are all that any replica has set. Policy is told nothing else.
 	Known bool
 }
 
 // RunFlows remembers for one run what its calls have touched. It is safe for concurrent use, and all replicas that have the run
 // share what it remembers.
 type RunFlows interface {
-	// Known returns everything that the run has touched, on any replica. The error is a *Error: it cannot be known now.
-	Known(ctx context.Context) (FlowBits, error)
+	// Has reports whether this process knows that every replica knows the bits. It costs nothing.
+	Has(bits FlowBits) bool
 
-	// Touch remembers the bits. When it returns nil, Known returns them on every replica. The error is a *Error.
-	Touch(ctx context.Context, bits FlowBits) error
+	// Known returns everything that the run has touched, on any replica. If it cannot be known now, the error is a *Error. Without
+	// must there is no error: what this process alone knows is returned, and Known is not set.
+	Known(ctx context.Context, must bool) (Touched, error)
+
+	// Touch remembers the bits. When it returns nil, Known returns them on every replica. If they cannot be remembered so, the error is
+	// a *Error. Without must there is no error: this process remembers them, and tells the others when it can.
+	Touch(ctx context.Context, bits FlowBits, must bool) error
 }
 
 // Flow returns what the call does with data. A call of an item that is not a tool may do what any selected tool of its server does.
