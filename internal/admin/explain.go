@@ -54,6 +54,9 @@ type Explanation struct {
 	// capability. It is counted if a requirement has found no tool with its labels.
 	Unlabelled int `json:"unlabelled_tools,omitempty"`
 
+	// Flows names the selected tools that together can carry private data out by the words of a stranger, if there are any.
+	Flows *switchboard.ToxicCombination `json:"flows,omitempty"`
+
 	// Whole are the servers that also offer resources or prompts to the client.
 	Whole []switchboard.ServerID `json:"whole,omitempty"`
 
@@ -109,6 +112,9 @@ type ExplainedCandidate struct {
 	// Redacted says what the operator's overlay removes from the tool's results, and whether that
 	// enforces pii_safe.
 	Redacted string `json:"redacted,omitempty"`
+
+	// Flow is what its calls do with data: any of brings, sees and carries.
+	Flow switchboard.FlowBits `json:"flow"`
 
 	// MovesTo are the other candidates that its calls may move to, in order.
 	MovesTo []string `json:"moves_to,omitempty"`
@@ -211,6 +217,7 @@ func (r *Reader) Explain(ctx context.Context, p switchboard.Principal, ask Expla
 	if !ask.NoMessages {
 		x.Faults = taskFaults(st.State, p.Tenant, d.Task)
 	}
+	x.Flows = bind.SelectedFlows(d)
 	if slices.ContainsFunc(d.Outcomes, lacksLabel) {
 		x.Unlabelled = countUnlabelled(st.Tenants[p.Tenant])
 	}
@@ -391,6 +398,7 @@ func policyQuestion(d *decide.Decision, o *decide.RequirementOutcome) *policy.Ca
 func (e explainer) explainCandidate(c decide.Candidate, d *decide.Decision, group *contract.CandidateGroup) ExplainedCandidate {
 	x := ExplainedCandidate{Tool: c.Tool.ID.String(), Score: c.Score, Preferred: int(c.Place), Stale: c.Tool.Stale}
 	x.Repeatable, x.Repeat = explainRepeat(&c.Tool.Contract)
+	x.Flow = c.Tool.Contract.Flow.Bits
 	if c.Tool.Provides != nil {
 		x.Provides = c.Tool.Provides.Capability + "/" + c.Tool.Provides.Name
 	}

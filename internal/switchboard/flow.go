@@ -151,3 +151,64 @@ func (f Flows) OrDefault() Flows {
 func (f Flows) StricterThan(o Flows) bool {
 	return slices.Index(AllFlowsSettings, f.OrDefault()) > slices.Index(AllFlowsSettings, o.OrDefault())
 }
+
+// A ToxicCombination names the tools that together bring text of strangers, see private data and carry data out. A run that shows all
+// of them can be made to carry private data out.
+type ToxicCombination struct {
+	Brings  []string `json:"brings"`
+	Sees    []string `json:"sees"`
+	Carries []string `json:"carries"`
+
+	// Unlabelled are the tools that count as all three only because nothing says what they do. They are in no other list.
+	Unlabelled []string `json:"unlabelled,omitempty"`
+}
+
+// CombineFlows returns the toxic combination of the tools, in their order; nil if one of the three bits is missing.
+func CombineFlows(tools []*Tool) *ToxicCombination {
+	var c ToxicCombination
+	var all FlowBits
+	for _, t := range tools {
+		f, id := t.Contract.Flow, t.ID.String()
+		all |= f.Bits
+		if f.Bits == AllFlows && f.Source == "" && len(t.Capabilities)+len(t.Kept) == 0 {
+			c.Unlabelled = append(c.Unlabelled, id)
+			continue
+		}
+		for i, list := range []*[]string{&c.Brings, &c.Sees, &c.Carries} {
+			if f.Bits&(1<<i) != 0 && !slices.Contains(*list, id) {
+				*list = append(*list, id)
+			}
+		}
+	}
+	if all != AllFlows {
+		return nil
+	}
+	return &c
+}
+
+// Certain reports whether the tools are toxic together even if those without labels do nothing.
+func (c *ToxicCombination) Certain() bool {
+	return len(c.Brings) > 0 && len(c.Sees) > 0 && len(c.Carries) > 0
+}
+
+// maxFlowTools limits the tools that String names for each bit.
+const maxFlowTools = 5
+
+// String returns the combination in words.
+func (c *ToxicCombination) String() string {
+	var parts []string
+	for _, one := range []struct {
+		what  string
+		tools []string
+	}{{"bring text of strangers", c.Brings}, {"see private data", c.Sees}, {"carry data out", c.Carries}, {"have no labels, and count as all three", c.Unlabelled}} {
+		if len(one.tools) == 0 {
+			continue
+		}
+		named := strings.Join(one.tools[:min(len(one.tools), maxFlowTools)], ", ")
+		if more := len(one.tools) - maxFlowTools; more > 0 {
+			named += fmt.Sprintf(" and %d more", more)
+		}
+		parts = append(parts, named+" "+one.what)
+	}
+	return strings.Join(parts, "; ")
+}
