@@ -300,8 +300,8 @@ func rankText(c admin.ExplainedCandidate) string {
 	if c.Redacted != "" {
 		s += "; " + c.Redacted
 	}
-	if c.Flow != 0 {
-		s += "; flow: " + c.Flow.String()
+	if len(c.Flow) > 0 {
+		s += "; flow: " + strings.Join(c.Flow, ", ")
 	}
 	if c.Repeatable {
 		s += "; a repeat is harmless: " + c.Repeat

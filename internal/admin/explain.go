@@ -114,7 +114,7 @@ type ExplainedCandidate struct {
 	Redacted string `json:"redacted,omitempty"`
 
 	// Flow is what its calls do with data: any of brings, sees and carries.
-	Flow switchboard.FlowBits `json:"flow"`
+	Flow []string `json:"flow,omitempty"`
 
 	// MovesTo are the other candidates that its calls may move to, in order.
 	MovesTo []string `json:"moves_to,omitempty"`
@@ -398,7 +398,7 @@ func policyQuestion(d *decide.Decision, o *decide.RequirementOutcome) *policy.Ca
 func (e explainer) explainCandidate(c decide.Candidate, d *decide.Decision, group *contract.CandidateGroup) ExplainedCandidate {
 	x := ExplainedCandidate{Tool: c.Tool.ID.String(), Score: c.Score, Preferred: int(c.Place), Stale: c.Tool.Stale}
 	x.Repeatable, x.Repeat = explainRepeat(&c.Tool.Contract)
-	x.Flow = c.Tool.Contract.Flow.Bits
+	x.Flow = c.Tool.Contract.Flow.Bits.Names()
 	if c.Tool.Provides != nil {
 		x.Provides = c.Tool.Provides.Capability + "/" + c.Tool.Provides.Name
 	}

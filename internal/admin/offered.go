@@ -35,7 +35,7 @@ type OfferedTool struct {
 	Labels []string `json:"labels,omitempty"`
 
 	// Flow is what its calls do with data: any of brings, sees and carries.
-	Flow switchboard.FlowBits `json:"flow"`
+	Flow []string `json:"flow,omitempty"`
 
 	// Contract is what is stated about calls of the tool, each with its source, in words.
 	Contract []string `json:"contract,omitempty"`
@@ -59,7 +59,7 @@ func (r *Reader) ListOffered(server switchboard.ServerID) *OfferList {
 		if server != "" && t.ID.Server != server {
 			continue
 		}
-		one := OfferedTool{Server: t.ID.Server, Tool: t.ID.Name, Digest: t.Digest, Definition: t.Definition, Labels: labelTexts(t, ""), Flow: t.Contract.Flow.Bits, Contract: contractTexts(&t.Contract)}
+		one := OfferedTool{Server: t.ID.Server, Tool: t.ID.Name, Digest: t.Digest, Definition: t.Definition, Labels: labelTexts(t, ""), Flow: t.Contract.Flow.Bits.Names(), Contract: contractTexts(&t.Contract)}
 		for _, e := range s.Config.Overlays[t.ID].Equivalents {
 			one.Equivalents = append(one.Equivalents, e.Tool.String()+" ("+e.Position+")")
 		}

@@ -98,7 +98,7 @@ type Receipt struct {
 	Effect   bool                 `json:"effect"`    // the call may have changed something outside
 
 	// Touched is what the run had touched before a call that carries data out; see switchboard.FlowBits.
-	Touched switchboard.FlowBits `json:"touched"`
+	Touched []string `json:"touched"`
 
 	Capability string `json:"capability"` // the version of a capability that the tool provides, as ID@VERSION
 
@@ -363,11 +363,11 @@ func (r *Receipt) append(b []byte) []byte {
 		}
 		w.EndList()
 	}
-	if r.Touched != 0 {
+	if len(r.Touched) > 0 {
 		w.Name("touched")
 		w.BeginList()
-		for _, name := range r.Touched.Names() {
-			w.String(name)
+		for _, name := range r.Touched {
+			w.String(cutText(name))
 		}
 		w.EndList()
 	}

@@ -46,8 +46,6 @@ func filled(t *rapid.T, v reflect.Value) {
 		v.SetBool(rapid.Bool().Draw(t, "flag"))
 	case reflect.Int, reflect.Int64:
 		v.SetInt(rapid.Int64Range(0, 1<<52).Draw(t, "number"))
-	case reflect.Uint8:
-		v.SetUint(rapid.Uint64Range(0, uint64(switchboard.AllFlows)).Draw(t, "bits"))
 	case reflect.Uint64:
 		v.SetUint(rapid.Uint64().Draw(t, "number"))
 	default:
