@@ -147,6 +147,7 @@ type ExplainedTool struct {
 	Name        string               `json:"name"`
 	Server      switchboard.ServerID `json:"server,omitempty"` // "" for one of Switchboard's own
 	Tool        string               `json:"tool,omitempty"`
+	Flow        []string             `json:"flow,omitempty"` // what its calls do with data: any of brings, sees and carries
 	Description string               `json:"description,omitempty"`
 	Role        string               `json:"listed"`               // always, on demand, stub, own
 	Group       string               `json:"group,omitempty"`      // the group that it belongs to, or is the stub of
@@ -243,7 +244,7 @@ func (r *Reader) Explain(ctx context.Context, p switchboard.Principal, ask Expla
 	for e := range shown.All() {
 		show := ExplainedTool{Name: e.Name, Server: e.Tool.ID.Server, Description: description(e.Tool), Role: e.Role.String(), Group: e.Group, Called: e.Tool}
 		if show.Server != "" {
-			show.Tool = e.Tool.ID.Name
+			show.Tool, show.Flow = e.Tool.ID.Name, e.Tool.Contract.Flow.Bits.Names()
 		}
 		if ask.Definitions {
 			show.Definition = e.Append(nil)

@@ -26,8 +26,8 @@ const (
 
 // touchState is what this process knows of the bits of one run. The zero value knows nothing.
 //
-// Whoever learns a new version adds its bits before it stores the version, and whoever writes loads the version first: so no write
-// replaces a value whose bits it does not have.
+// A version is stored after its bits are added, and a write loads the version before the bits. So a write never replaces a value
+// of which it lacks a bit.
 type touchState struct {
 	bits    atomic.Uint32 // switchboard.FlowBits, of the store and of this process
 	unsaved atomic.Uint32 // those of bits that the store may lack

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -290,7 +291,7 @@ func TestNoCallCarriesDataOutBeforeATouchIsKnown(t *testing.T) {
 	for _, bits := range []switchboard.FlowBits{switchboard.Brings, switchboard.Sees, switchboard.Carries} {
 		tools[bits] = &switchboard.Tool{ID: switchboard.ToolID{Server: "a", Name: bits.String()}, Contract: switchboard.Contract{Flow: switchboard.Flow{Bits: bits}}}
 	}
-	judgments := judgmentsOf(t, rules, tools)
+	judgments := judgmentsOf(t, rules, alice, tools)
 	orders := 1000
 	if testing.Short() {
 		orders = 100
@@ -356,13 +357,13 @@ func TestNoCallCarriesDataOutBeforeATouchIsKnown(t *testing.T) {
 }
 
 // judgmentsOf selects the tools for one requirement.
-func judgmentsOf(t *testing.T, p *policy.Policy, tools map[switchboard.FlowBits]*switchboard.Tool) []*switchboard.Judgment {
+func judgmentsOf(t testing.TB, p *policy.Policy, who switchboard.Principal, tools map[switchboard.FlowBits]*switchboard.Tool) []*switchboard.Judgment {
 	t.Helper()
 	var in []decide.Candidate
-	for _, bits := range []switchboard.FlowBits{switchboard.Brings, switchboard.Sees, switchboard.Carries} {
+	for _, bits := range slices.Sorted(maps.Keys(tools)) {
 		in = append(in, decide.Candidate{Tool: tools[bits]})
 	}
-	left, err := p.Stage().Apply(t.Context(), &decide.Question{Principal: alice, Task: &switchboard.Task{ID: "browse"}, Requirement: &switchboard.Requirement{Tools: []string{"a/*"}}, Now: time.Now()}, slices.Clone(in), decide.Ignore)
+	left, err := p.Stage().Apply(t.Context(), &decide.Question{Principal: who, Task: &switchboard.Task{ID: "browse"}, Requirement: &switchboard.Requirement{Tools: []string{"a/*"}}, Now: time.Now()}, slices.Clone(in), decide.Ignore)
 	if err != nil || len(left) != len(in) {
 		t.Fatal(left, err)
 	}
