@@ -230,6 +230,9 @@ func writeExplanation(w io.Writer, x *admin.Explanation) {
 			fmt.Fprintf(w, "  NOT MET       %s\n", r.Unmet)
 		}
 	}
+	if x.Flows != nil {
+		fmt.Fprintf(w, "\nTogether these tools can carry private data out by the words of a stranger (switchboard docs flows):\n  %s\n", x.Flows)
+	}
 	for i, id := range x.Whole {
 		if i == 0 {
 			fmt.Fprint(w, "\nShown with their resources and prompts:\n")
@@ -296,6 +299,9 @@ func rankText(c admin.ExplainedCandidate) string {
 	}
 	if c.Redacted != "" {
 		s += "; " + c.Redacted
+	}
+	if len(c.Flow) > 0 {
+		s += "; flow: " + strings.Join(c.Flow, ", ")
 	}
 	if c.Repeatable {
 		s += "; a repeat is harmless: " + c.Repeat

@@ -54,6 +54,9 @@ type Explanation struct {
 	// capability. It is counted if a requirement has found no tool with its labels.
 	Unlabelled int `json:"unlabelled_tools,omitempty"`
 
+	// Flows names the selected tools that together can carry private data out by the words of a stranger, if there are any.
+	Flows *switchboard.ToxicCombination `json:"flows,omitempty"`
+
 	// Whole are the servers that also offer resources or prompts to the client.
 	Whole []switchboard.ServerID `json:"whole,omitempty"`
 
@@ -110,6 +113,9 @@ type ExplainedCandidate struct {
 	// enforces pii_safe.
 	Redacted string `json:"redacted,omitempty"`
 
+	// Flow is what its calls do with data: any of brings, sees and carries.
+	Flow []string `json:"flow,omitempty"`
+
 	// MovesTo are the other candidates that its calls may move to, in order.
 	MovesTo []string `json:"moves_to,omitempty"`
 
@@ -141,6 +147,7 @@ type ExplainedTool struct {
 	Name        string               `json:"name"`
 	Server      switchboard.ServerID `json:"server,omitempty"` // "" for one of Switchboard's own
 	Tool        string               `json:"tool,omitempty"`
+	Flow        []string             `json:"flow,omitempty"` // what its calls do with data: any of brings, sees and carries
 	Description string               `json:"description,omitempty"`
 	Role        string               `json:"listed"`               // always, on demand, stub, own
 	Group       string               `json:"group,omitempty"`      // the group that it belongs to, or is the stub of
@@ -211,6 +218,7 @@ func (r *Reader) Explain(ctx context.Context, p switchboard.Principal, ask Expla
 	if !ask.NoMessages {
 		x.Faults = taskFaults(st.State, p.Tenant, d.Task)
 	}
+	x.Flows = bind.SelectedFlows(d)
 	if slices.ContainsFunc(d.Outcomes, lacksLabel) {
 		x.Unlabelled = countUnlabelled(st.Tenants[p.Tenant])
 	}
@@ -236,7 +244,7 @@ func (r *Reader) Explain(ctx context.Context, p switchboard.Principal, ask Expla
 	for e := range shown.All() {
 		show := ExplainedTool{Name: e.Name, Server: e.Tool.ID.Server, Description: description(e.Tool), Role: e.Role.String(), Group: e.Group, Called: e.Tool}
 		if show.Server != "" {
-			show.Tool = e.Tool.ID.Name
+			show.Tool, show.Flow = e.Tool.ID.Name, e.Tool.Contract.Flow.Bits.Names()
 		}
 		if ask.Definitions {
 			show.Definition = e.Append(nil)
@@ -391,6 +399,7 @@ func policyQuestion(d *decide.Decision, o *decide.RequirementOutcome) *policy.Ca
 func (e explainer) explainCandidate(c decide.Candidate, d *decide.Decision, group *contract.CandidateGroup) ExplainedCandidate {
 	x := ExplainedCandidate{Tool: c.Tool.ID.String(), Score: c.Score, Preferred: int(c.Place), Stale: c.Tool.Stale}
 	x.Repeatable, x.Repeat = explainRepeat(&c.Tool.Contract)
+	x.Flow = c.Tool.Contract.Flow.Bits.Names()
 	if c.Tool.Provides != nil {
 		x.Provides = c.Tool.Provides.Capability + "/" + c.Tool.Provides.Name
 	}

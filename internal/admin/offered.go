@@ -34,6 +34,9 @@ type OfferedTool struct {
 	// capability.
 	Labels []string `json:"labels,omitempty"`
 
+	// Flow is what its calls do with data: any of brings, sees and carries.
+	Flow []string `json:"flow,omitempty"`
+
 	// Contract is what is stated about calls of the tool, each with its source, in words.
 	Contract []string `json:"contract,omitempty"`
 
@@ -56,7 +59,7 @@ func (r *Reader) ListOffered(server switchboard.ServerID) *OfferList {
 		if server != "" && t.ID.Server != server {
 			continue
 		}
-		one := OfferedTool{Server: t.ID.Server, Tool: t.ID.Name, Digest: t.Digest, Definition: t.Definition, Labels: labelTexts(t, ""), Contract: contractTexts(&t.Contract)}
+		one := OfferedTool{Server: t.ID.Server, Tool: t.ID.Name, Digest: t.Digest, Definition: t.Definition, Labels: labelTexts(t, ""), Flow: t.Contract.Flow.Bits.Names(), Contract: contractTexts(&t.Contract)}
 		for _, e := range s.Config.Overlays[t.ID].Equivalents {
 			one.Equivalents = append(one.Equivalents, e.Tool.String()+" ("+e.Position+")")
 		}
@@ -113,6 +116,9 @@ func contractTexts(c *switchboard.Contract) (texts []string) {
 	}
 	if c.RiskLevel != "" {
 		texts = append(texts, "risk "+c.RiskLevel)
+	}
+	if c.Flow.Source != "" {
+		texts = append(texts, "flow: "+c.Flow.Bits.String()+" ("+string(c.Flow.Source)+")")
 	}
 	if len(c.ApprovalRequired) > 0 {
 		texts = append(texts, "each call needs a yes of "+strings.Join(c.ApprovalRequired, " or "))

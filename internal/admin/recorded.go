@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
@@ -199,6 +200,7 @@ func (e explainer) explainRecorded(ctx context.Context, d *decide.Decision) *Exp
 	for i := range d.Outcomes {
 		x.Requirements = append(x.Requirements, e.explainOutcome(ctx, d, &d.Outcomes[i]))
 	}
+	x.Flows = bind.SelectedFlows(d)
 	if err := d.Err(); err != nil {
 		x.Why = err.Error()
 	}

@@ -373,6 +373,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	guard := func(next switchboard.Caller) switchboard.Caller {
 		return policy.Guard(current.currentPolicy, current.recordRuling, o.Log, next)
 	}
+	touch := func(next switchboard.Caller) switchboard.Caller { return policy.Touch(current.currentPolicy, next) }
 	a.admin.approvals = newApprovals(a, current)
 	joinGrants(a, a.admin.approvals)
 	a.admin.standing = newStanding(a, current)
@@ -389,8 +390,8 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		}
 		return current.cacheTerms(c.Server, consent)
 	}, a.ledger.Digests().Arguments, a.metrics.CountCacheableCall)
-	// Above contract.Translate, a guard must ask about the tool that is called, too.
-	translated := func(next switchboard.Caller) switchboard.Caller { return contract.Translate(guard(next)) }
+	// Above contract.Translate, a guard must ask about the tool that is called, too. What it lets pass is answered with a server's data.
+	translated := func(next switchboard.Caller) switchboard.Caller { return contract.Translate(guard(touch(next))) }
 	results := preview.New(preview.Options{Store: a.store, LimitFor: current.resultBound, Count: current.countTokens, Guard: translated, Log: o.Log})
 	a.meter = run.NewMeter(current.countTokens)
 	a.meter.Lists = run.NewListMeter(current.countTokens, func(tenant switchboard.TenantID, n switchboard.ListCost) {
@@ -439,7 +440,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		}, Log: o.Log,
 	})
 	chain := &callChain{
-		persons:     personWraps{func(next switchboard.Caller) switchboard.Caller { return a.admin.approvals.Approve(again, next) }, connectFirst, admit},
+		persons:     personWraps{approve: func(next switchboard.Caller) switchboard.Caller { return a.admin.approvals.Approve(again, next) }, connectFirst: connectFirst, admit: admit, touch: touch},
 		keptResults: keptResults{results, cached, a.keys}, notices: a.admin.notices, metrics: &a.metrics, history: a.admin.history, turns: new(turn.Turns), ledger: a.ledger, health: a.health, guard: guard, limits: limits, committer: a.committer,
 		inputCheck: current.inputCheck, resultChecks: resultChecks{current.cleansResults, current.permitQuestion}, log: o.Log,
 	}

@@ -38,6 +38,7 @@ func wrapCaller(caller switchboard.Caller, wrappers []wrapper) switchboard.Calle
 // personWraps are the wrappers that wait for a person.
 type personWraps struct {
 	approve, connectFirst func(switchboard.Caller) switchboard.Caller
+	touch                 func(switchboard.Caller) switchboard.Caller // notes what the run has touched
 	admit                 func(switchboard.Caller) switchboard.Caller // by the verdict on the tool's capability
 }
 
@@ -115,6 +116,9 @@ func (c *callChain) wrappers() []wrapper {
 		// Below policy, which can require an approval. Above the cache, because a call that needs an approval has no cached
 		// result. Above limits and breaker, because a call that waits for a person must take neither a permit nor the one trial call.
 		{"approval.Approve", c.persons.approve},
+		// Above the cache, because a cached result holds a server's data too. Below the approval, because a call that nobody
+		// approves touches nothing, and the policy that is asked again must not see what the call itself touches.
+		{"policy.Touch", c.persons.touch},
 		// Below everything that forbids a call. Above limits and breaker, because a cached result
 		// uses neither.
 		{"cache.Serve", c.cache.Serve},

@@ -49,10 +49,14 @@ func (f front) Subscribe(ctx context.Context, c *switchboard.Call, updated func(
 	}
 	own := *c
 	own.Principal = who
+	judged, err := p.LearnTouched(ctx, &own)
+	if err != nil {
+		return nil, err
+	}
 	now := time.Now()
-	r := p.JudgeCall(ctx, &own, now)
+	r := p.JudgeCall(ctx, judged, now)
 	if r.Asked || r.Err != nil {
-		f.live.recordRuling(&own, p, now, r)
+		f.live.recordRuling(judged, p, now, r)
 	}
 	if r.Err != nil {
 		return nil, r.Err

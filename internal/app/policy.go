@@ -110,6 +110,7 @@ func Check(ctx context.Context, load func(context.Context, config.Options) (*con
 		return nil, err
 	}
 	_, err = compilePolicies(c, policy.NewEngine(0, 0), l, nil)
+	c.Warnings = append(c.Warnings, bind.FlowWarnings(c)...)
 	if parts, ok := errors.AsType[switchboard.Faults](c.Err()); ok {
 		found, _ := errors.AsType[switchboard.Faults](err)
 		return nil, append(parts, found...)

@@ -5,13 +5,18 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 // annotationHints are the annotations of a definition that count. The values that mean "not read-only", "not idempotent" or "not
 // destructive" are ignored.
-type annotationHints struct{ readOnly, idempotent, destructive bool }
+type annotationHints struct {
+	readOnly, idempotent, destructive bool
+	reach                             reach
+}
 
 // readHints reads the annotations of the definition in t.
 func readHints(t *tree) (h annotationHints) {
@@ -19,16 +24,26 @@ func readHints(t *tree) (h annotationHints) {
 	if annotations == none {
 		return h
 	}
-	said := func(name string) bool {
-		n := t.member(annotations, name)
-		return n != none && t.nodes[n].kind == 't'
+	kind := func(name string) jsontext.Kind {
+		if n := t.member(annotations, name); n != none {
+			return t.nodes[n].kind
+		}
+		return 0
 	}
-	return annotationHints{readOnly: said("readOnlyHint"), idempotent: said("idempotentHint"), destructive: said("destructiveHint")}
+	said := func(name string) bool { return kind(name) == 't' }
+	h = annotationHints{readOnly: said("readOnlyHint"), idempotent: said("idempotentHint"), destructive: said("destructiveHint")}
+	switch kind("openWorldHint") {
+	case 't':
+		h.reach = openWorld
+	case 'f':
+		h.reach = closedHint
+	}
+	return h
 }
 
 // contractOf returns the tool's contract: from the operator's overlay, or else from its capabilities and annotations.
 // If annotations contradict each other or the capabilities, the statement that makes the tool less free counts.
-func contractOf(t *switchboard.Tool, h annotationHints, overlay switchboard.Contract) switchboard.Contract {
+func contractOf(t *switchboard.Tool, h annotationHints, overlay switchboard.Contract, tax *switchboard.Taxonomy) switchboard.Contract {
 	vouched := t.Trust == switchboard.TrustOperator
 	hint := func(said bool) (f switchboard.Fact) {
 		if said {
@@ -48,6 +63,7 @@ func contractOf(t *switchboard.Tool, h annotationHints, overlay switchboard.Cont
 	c.Stateful = cmp.Or(overlay.Stateful, c.Stateful)
 	c.Deterministic, c.Timeout, c.CostClass = overlay.Deterministic, overlay.Timeout, overlay.CostClass
 	c.SideEffects, c.RiskLevel, c.ApprovalRequired = overlay.SideEffects, overlay.RiskLevel, overlay.ApprovalRequired
+	c.Flow = flowOf(t, h.reach, overlay.Flow, tax)
 	return c
 }
 
@@ -108,6 +124,7 @@ func narrowContract(c, tenant switchboard.Contract) switchboard.Contract {
 	if tenant.Timeout > 0 && (c.Timeout == 0 || tenant.Timeout < c.Timeout) {
 		c.Timeout, c.Hurried = tenant.Timeout, true
 	}
+	c.Flow = addFlow(c.Flow, tenant.Flow)
 	return capability.Stricter(c, tenant)
 }
 

@@ -70,6 +70,7 @@ func appendContract(dst []byte, c *switchboard.Contract) []byte {
 	}
 	dst = appendTexts(dst, "accounts;", c.Accounts)
 	dst = appendTexts(dst, "effects;", c.SideEffects)
+	dst = appendTexts(dst, "flow;", c.Flow.Bits.Names())
 	return appendTexts(dst, "approval;", c.ApprovalRequired)
 }
 

@@ -206,7 +206,7 @@ func (v *serverState) addTool(d *parsedDefinition, words []toolLabels, tax *swit
 	}
 	tool.Kept = sortUnique(tool.Kept)
 	overlay, _ := overlayOf(v.overlays, d.name)
-	tool.Contract = contractOf(tool, d.hints, overlay.Contract)
+	tool.Contract = contractOf(tool, d.hints, overlay.Contract, tax)
 	tool.Redact, tool.Price, tool.Budget = overlay.Redact, overlay.Price, overlay.Budget
 	v.tools = append(v.tools, usableTool{tool, len(said) > 0, d.hints, overlay.Contract})
 }

@@ -37,7 +37,7 @@ func (s *Snapshot) For(tenant *switchboard.Tenant) *View {
 			}
 			tools, digest := from.tools, from.digest
 			if overlays := said[id]; len(overlays) > 0 {
-				tools = applyOverlays(tools, overlays)
+				tools = applyOverlays(tools, overlays, s.tax)
 				digest = digestTools(tools)
 				v.reportUnknownTools(from, overlays)
 			}
@@ -71,7 +71,7 @@ func ViewOf(tools []*switchboard.Tool, tax *switchboard.Taxonomy) *View {
 }
 
 // applyOverlays returns tools with the tenant's overlays applied.
-func applyOverlays(tools []usableTool, overlays []namedOverlay) []usableTool {
+func applyOverlays(tools []usableTool, overlays []namedOverlay, tax *switchboard.Taxonomy) []usableTool {
 	tools = slices.Clone(tools)
 	for i, e := range tools {
 		o, ok := overlayOf(overlays, e.tool.ID.Name)
@@ -85,7 +85,7 @@ func applyOverlays(tools []usableTool, overlays []namedOverlay) []usableTool {
 		} else {
 			tool.Capabilities = caps
 		}
-		tool.Contract = narrowContract(contractOf(&tool, e.hints, e.said), o.Contract)
+		tool.Contract = narrowContract(contractOf(&tool, e.hints, e.said, tax), o.Contract)
 		tool.Price = RaisePrice(tool.Price, o.Price)
 		tools[i].tool = &tool
 	}

@@ -135,6 +135,9 @@ func describe(t *testing.T, c *config.Config) string {
 			say("overlay of %s: %s: %v replace %v", of, id, m[id].Capabilities, m[id].Replace)
 			if c := m[id].Contract; !c.Equal(&switchboard.Contract{}) {
 				say("  contract {ReadOnly:%+v Idempotent:%+v Stateful:%+v Deterministic:%+v Timeout:%v Hurried:%v CostClass:%s}", c.ReadOnly, c.Idempotent, c.Stateful, c.Deterministic, c.Timeout, c.Hurried, c.CostClass)
+				if c.Flow != (switchboard.Flow{}) {
+					say("  flow %v by %s", c.Flow.Bits, c.Flow.Source)
+				}
 				if len(c.SideEffects)+len(c.RiskLevel)+len(c.ApprovalRequired) > 0 {
 					say("  side effects %v risk %s approval %v", c.SideEffects, c.RiskLevel, c.ApprovalRequired)
 				}
@@ -159,6 +162,9 @@ func describe(t *testing.T, c *config.Config) string {
 		say("tenant %s servers %s default %q by_name %v", n.ID, n.Servers, n.DefaultTask, n.ByName)
 		if a := n.Approvals; a != (switchboard.ApprovalSettings{}) {
 			say("  approvals %+v", a)
+		}
+		if n.Flows != "" {
+			say("  flows %s", n.Flows)
 		}
 		if n.Mode != "" || n.Tier != "" || n.Roles != nil || n.Policy != nil {
 			say("  mode %q tier %q roles %q policy %s", n.Mode, n.Tier, n.Roles, n.Policy)

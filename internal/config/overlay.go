@@ -16,7 +16,7 @@ import (
 // contractFacts are the keys of an overlay that describe the calls of a tool. laterFacts are keys that
 // are designed but not built yet.
 var (
-	contractFacts = []string{"stateful", "deterministic", "idempotency", "timeout", "price", "cost_per_call", "cost_class", "budget", "side_effects", "risk_level", "approval_required"}
+	contractFacts = []string{"stateful", "deterministic", "idempotency", "timeout", "price", "cost_per_call", "cost_class", "budget", "side_effects", "risk_level", "approval_required", "flow"}
 	laterFacts    = []string{
 		"freshness_budget_hours", "requires", "required_tools", "required_permissions", "required_models",
 		"input_schema", "output_schema", "group", "obligations",
@@ -212,6 +212,7 @@ func (t *toolReader) keys() *document.Keys {
 			{Key: "cost_class", Type: document.OneOf("cost_class value", nil, textsOf(switchboard.CostClasses)...).With(t.readCostClass), Doc: "How its calls are paid for, for budgets and policies. A tenant may only state a class that costs more."},
 			{Key: "side_effects", Type: t.sideEffectsType(&c.SideEffects), Doc: "What its calls do, for boundaries and policies. A tenant's are added to the operator's."},
 			{Key: "risk_level", Type: document.OneOf("risk_level value", nil, capability.RiskLevels...).With(t.readRiskLevel), Doc: "How much a mistake can harm, for boundaries and policies. A tenant may only state a higher level."},
+			{Key: "flow", Type: document.Texts("a list of `brings`, `sees` and `carries`", nil).With(t.readFlow), Doc: "What its calls do with data, in place of what follows from its capabilities: `brings` text that strangers wrote, `sees` private data, `carries` data out. `[]`: nothing of these. A tenant's are added."},
 			{Key: "approval_required", Type: document.Custom("`true`, `false` or a list of who is asked", document.Schema{"type": []string{"boolean", "array"}, "items": document.Schema{"type": "string"}}, t.readApprovalRequired), Doc: "Each call waits for a person: one of those in the list, or any who may approve."},
 			{Key: "budget", Type: document.Map(func() *document.Keys {
 				return (&budgetReader{loader: &loader{cfg: newConfig()}, budget: &switchboard.Budget{}}).ownKeys()
@@ -405,6 +406,26 @@ func (t *toolReader) readRiskLevel(v document.Value) {
 		v.Fault("%s is less than what the operator says, %q; a tenant may only say that a mistake harms more", v.Shown(), operator)
 	}
 	t.overlay.Contract.RiskLevel = s
+}
+
+// readFlow reads what calls of the tool do with data. A tenant can only add to it.
+func (t *toolReader) readFlow(v document.Value) {
+	f := switchboard.Flow{Source: t.source}
+	for _, text := range v.ReadTexts() {
+		name, ok := text.OneOf("flow", switchboard.FlowNames()...)
+		if !ok {
+			continue
+		}
+		bit, _ := switchboard.ReadFlowBits([]string{name})
+		if f.Bits.Has(bit) {
+			text.Fault("%s stands here twice", text.Shown())
+		}
+		f.Bits |= bit
+	}
+	if v.Kind == document.KindList && len(v.Items) == 0 && t.source == switchboard.FromTenantOverlay {
+		v.Fault("the list is empty, and a tenant can only add to what the tool does with data; remove it, or name some of %s", strings.Join(switchboard.FlowNames(), ", "))
+	}
+	t.overlay.Contract.Flow = f
 }
 
 // readApprovalRequired reads who must approve each call. Those who may approve for a tenant must be among the operator's.

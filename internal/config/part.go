@@ -194,6 +194,9 @@ func (l *loader) clipReading(last tenantReading, b *bound) tenantReading {
 	out.ByName, out.Tier, out.Tiers, out.Roles, out.Declare, out.VetoForTask, out.Trust = b.byName, b.defaultTier(), b.tiers, b.roles, b.ceiling, l.vetoForTask, b.trust
 	out.Recipients = recipientsFor(l.cfg, out.ID)
 	out.TokenBudget, out.ResultBytes = smallerLimit(out.TokenBudget, b.tokenBudget), smallerLimit(out.ResultBytes, b.resultBytes)
+	if b.flows.StricterThan(out.Flows) {
+		out.Flows = b.flows
+	}
 	out.Approvals = tighter(out.Approvals, b.approvals)
 	own := slices.DeleteFunc(slices.Clone(out.Budgets), func(b *switchboard.Budget) bool { return b.Owner != switchboard.OwnerTenant })
 	out.Budgets = slices.Concat(l.budgets, b.budgets, own)

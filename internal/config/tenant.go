@@ -18,6 +18,7 @@ type bound struct {
 	servers     []string // sorted
 	byName      bool
 	trust       switchboard.Trust
+	flows       switchboard.Flows
 	tiers       []string             // the first is the tier of keys that name none
 	roles       []string             // sorted
 	offices     []switchboard.Office // that the tenant's file may give; sorted
@@ -129,7 +130,7 @@ func newTenant(l *loader, id switchboard.TenantID, b *bound) *switchboard.Tenant
 	return &switchboard.Tenant{
 		ID: id, ByName: b.byName, Servers: l.enabledServers(b.servers), Tier: b.defaultTier(), Tiers: b.tiers, Roles: b.roles,
 		Tasks: map[switchboard.TaskID]*switchboard.Task{}, Overlays: map[switchboard.ToolID]switchboard.Overlay{},
-		TokenBudget: b.tokenBudget, ResultBytes: b.resultBytes, OnFull: l.onFull, Declare: b.ceiling, Request: b.requests, VetoForTask: l.vetoForTask, Trust: b.trust,
+		TokenBudget: b.tokenBudget, ResultBytes: b.resultBytes, OnFull: l.onFull, Declare: b.ceiling, Request: b.requests, VetoForTask: l.vetoForTask, Trust: b.trust, Flows: b.flows,
 		Permissions: b.permissions, Models: b.models, Trial: b.trial,
 		Recipients: recipientsFor(l.cfg, id),
 		Budgets:    slices.Concat(l.budgets, b.budgets), Approvals: b.approvals,
@@ -289,6 +290,20 @@ func readMode(v document.Value, most switchboard.Mode) switchboard.Mode {
 		v.Fault("%s lets agents do more than the tenant's mode, %q; a key or a task may only let them do less", v.Shown(), most)
 	}
 	return m
+}
+
+// readFlows reads what happens to calls that carry data out: at least as strict as least.
+func readFlows(v document.Value, least switchboard.Flows) switchboard.Flows {
+	s, ok := v.OneOf("flows value", textsOf(switchboard.AllFlowsSettings)...)
+	if !ok {
+		return switchboard.FlowsNever // until the fault is gone
+	}
+	f := switchboard.Flows(s)
+	if least.StricterThan(f) {
+		v.Fault("%s is less strict than what the operator says for this tenant, %q; write that or a stricter value, or remove the key", v.Shown(), least)
+		return least
+	}
+	return f
 }
 
 func readKeyHash(v document.Value) (h [32]byte, ok bool) {

@@ -25,6 +25,7 @@ func (t *tenantFolder) fileKeys() *document.Keys {
 			}), Doc: "The servers that the tenant uses, within its bound; * matches any text. All of the bound if absent."},
 			{Key: "trial", Type: document.Texts("a list of tools", t.readNarrowedTrial), Doc: "The tools in state `testing` that the tenant's runs may use, within the operator's bound: `SERVER` or `SERVER/TOOL`, in which * matches any text. All of the bound if absent."},
 			{Key: "mode", Type: modeType(func(v document.Value) { out.Mode = readMode(v, "") }), Doc: "How much agents may do alone: `observe` (only read), `assist` (changes need approval) or `autopilot` (everything that policies allow; the default)."},
+			{Key: "flows", Type: flowsType(func(v document.Value) { out.Flows = readFlows(v, t.bound.flows) }), Doc: "What happens to a call that carries data out, in a run that has touched private data and text of strangers: `record` (the default: the receipt says it, and the mode decides), `ask` (a person is asked) or `never`. At least as strict as the operator's."},
 			{Key: "default_task", Type: document.Custom("a task", document.Schema{"type": "string"}, func(v document.Value) { out.DefaultTask = t.readTaskName(v) }), Late: true, Doc: "The task of clients that name none."},
 			{Key: "ranking", Type: document.Map(t.rankingKeys, nil), Late: true, Doc: "Which of the candidates come first."},
 			{Key: "limits", Type: document.MapList("a list of maps", func() *document.Keys { return t.limitKeys(&switchboard.Limit{}, nil) }, t.readLimits), Late: true, Doc: "The rate limit of each tool with a constraint. Without a limit for `rate_limited`, 60/min with a burst of 10 counts."},
@@ -221,6 +222,11 @@ func (t *tenantFolder) readKeys(v document.Value) {
 	}
 }
 
+// flowsType is the type of what happens to calls that carry data out.
+func flowsType(read func(document.Value)) document.Type {
+	return document.OneOf("flows value", nil, textsOf(switchboard.AllFlowsSettings)...).With(read)
+}
+
 // modeType is the type of a mode.
 func modeType(read func(v document.Value)) document.Type {
 	known := make([]string, len(switchboard.Modes))
@@ -271,6 +277,7 @@ func (f mainFile) tenantKeys(id switchboard.TenantID, b *bound) *document.Keys {
 			{Key: "approvals", Type: approvalsType(&b.approvals), Doc: "How people are asked for their approval. A key that is absent is as at the top of the file."},
 			{Key: "permissions", Type: document.Texts("a list of permissions", func(texts []document.TextValue) { b.permissions, b.permissionTexts = readPermissions(texts), texts }), Doc: "Permissions such as `fs:read`. A capability that needs another one does not exist in this tenant. None if absent."},
 			{Key: "models", Type: document.Texts("a list of models", func(texts []document.TextValue) { b.models = sortedTexts(texts) }), Doc: "The models in use. A capability that needs one of others does not exist in this tenant. None if absent."},
+			{Key: "flows", Type: flowsType(func(v document.Value) { b.flows = readFlows(v, "") }), Doc: "What happens at least to a call that carries data out, in a run that has touched private data and text of strangers: `record` (the default), `ask` or `never`. The tenant may only be stricter."},
 			{Key: "trust", Type: trustType(&b.trust), Doc: "Whether a server's own claim that a tool is readonly counts for keys of this tenant. `operator` (the default): only the claim of a server with `trust: operator`, or of an overlay."},
 		},
 		Later: []string{"self"},

@@ -150,6 +150,7 @@ func checkProvided(r *capability.Registry, v *capability.ContractVersion, want *
 	called.Capabilities = []switchboard.Capability{{Verb: v.Verb, Resource: v.Resource, Constraints: v.Constraints, Source: switchboard.FromOverlay}}
 	called.Kept = slices.Concat(own.Kept, catalog.Restrictions(called.Capabilities, own.Capabilities))
 	called.Contract = underContract(&own.Contract, r, v)
+	called.Contract.Flow = catalog.ProvidedFlow(own, called.Capabilities[0])
 	called.Price = catalog.RaisePrice(own.Price, v.Facts.Price)
 	switch {
 	case own.Budget == nil:

@@ -49,6 +49,7 @@ func (fw *forwarder) forwardRaw(ctx context.Context, q *clientRequest, r *run.Ru
 	defer fw.accounts.callsInFlight.Add(-1)
 
 	c.Principal, c.Task, c.Run = q.principal, r.Task(), r.ID()
+	c.Flows = r.Flows()
 	c.Method, c.Client = q.Method, q.switchboardClient()
 	c.AnyLength = fw.wholeResults || q.wantsWhole()
 	c.WantsReceipt = q.wantsReceipt() || fw.recorder.ShowsReceipts(q.principal.Tenant)

@@ -64,7 +64,7 @@ func (p *Policy) askRulesAlone(ctx context.Context, v layerView, in *ast.Term, q
 		return all, nil
 	}
 	for _, r := range pieces.rules {
-		if r.pieceAnswer() != AnswerObligations || len(liveRules(p.settings.Value, r)) == 0 {
+		if r.pieceAnswer() != AnswerObligations || len(liveRules(p.known(), r)) == 0 {
 			continue
 		}
 		own := *pieces
@@ -149,7 +149,7 @@ func MayAsk(t *switchboard.Tool, judgments []*switchboard.Judgment) bool {
 		if !ok {
 			return false
 		}
-		if m.policy.asksLate {
+		if m.policy.asksLate || m.policy.mayAskByTouch(effectiveMode(m.principal, m.task), t.Contract.Flow.Bits) {
 			return true
 		}
 		at := slices.IndexFunc(j.Candidates, func(o *switchboard.Tool) bool { return o.ID == t.ID })
@@ -158,23 +158,31 @@ func MayAsk(t *switchboard.Tool, judgments []*switchboard.Judgment) bool {
 }
 
 // asksLate reports whether a rule of the layer may ask for an approval because of something that is not known when a tool is selected.
-func (l *Layer) asksLate(word ast.Value) bool {
+func (l *Layer) asksLate(word tenantInputs) bool {
 	return slices.ContainsFunc(l.rules, func(r *CompiledRule) bool {
 		if r.Answer != AnswerObligations {
 			return false
 		}
-		reads, names, mentions := inputSet(0), false, false
+		reads := inputSet(0)
 		for d := range liveRules(word, r) {
 			reads |= d.reads
-			ast.WalkTerms(d.Rule, func(t *ast.Term) bool {
-				if s, ok := t.Value.(ast.String); ok {
-					_, known := obligationMembers[string(s)]
-					names = names || known
-					mentions = mentions || string(s) == typeApproval
-				}
-				return false
-			})
 		}
-		return reads&readsLate != 0 && (mentions || !names) // a rule that names no obligation takes it from data, or makes it
+		return reads&readsLate != 0 && mayAskBy(word, r)
 	})
+}
+
+// mayAskBy reports whether the obligation of a rule may be one to have an approval.
+func mayAskBy(word tenantInputs, r *CompiledRule) bool {
+	names, mentions := false, false
+	for d := range liveRules(word, r) {
+		ast.WalkTerms(d.Rule, func(t *ast.Term) bool {
+			if s, ok := t.Value.(ast.String); ok {
+				_, known := obligationMembers[string(s)]
+				names = names || known
+				mentions = mentions || string(s) == typeApproval
+			}
+			return false
+		})
+	}
+	return mentions || !names // a rule that names no obligation takes it from data, or makes it
 }

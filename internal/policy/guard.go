@@ -56,6 +56,9 @@ func Guard(current CurrentPolicy, note RulingRecorder, log *slog.Logger, next sw
 			own.Principal = who
 			c = &own
 		}
+		if c, err = p.LearnTouched(ctx, c); err != nil {
+			return switchboard.Result{}, err
+		}
 		now := time.Now()
 		r := p.JudgeCall(ctx, c, now)
 		if note != nil && (r.Asked || r.Err != nil) {
@@ -222,13 +225,19 @@ func (j callJudge) permitTool(ctx context.Context, judgment *switchboard.Judgmen
 	ask := func(layerView) bool { return true }
 	fits := m.matches(j.policy, j.call.Principal)
 	if fits {
-		if m.lastingObligations != nil {
+		if j.call.Touched.Known && j.policy.mayTouchMatter(effectiveMode(m.principal, m.task), j.call.Tool.Contract.Flow.Bits) {
+			v := m.judgeTouched(ctx, j, judgment)
+			if v.Denied != nil {
+				return o, true, denialError(v.Denied)
+			}
+			o, asked = v.Obligations, true
+		} else if m.lastingObligations != nil {
 			if at := slices.IndexFunc(judgment.Candidates, func(t *switchboard.Tool) bool { return t.ID == j.call.Tool.ID }); at >= 0 {
 				o = m.lastingObligations[at]
 			}
 		}
 		if j.policy.reads == 0 {
-			return o, false, nil
+			return o, asked, nil
 		}
 		ask = mayChange
 	}
@@ -244,7 +253,7 @@ func (j callJudge) permitTool(ctx context.Context, judgment *switchboard.Judgmen
 	}
 	q, at := m.rebuildQuestion(j.policy, judgment, j.call.Tool, PhaseCall, j.call.Principal, j.now)
 	q.Arguments, _ = wire.Field(j.call.Params, "arguments")
-	q.Cost = j.cost()
+	q.Cost, q.Touched = j.cost(), j.call.Touched
 	v := j.policy.verdictAt(ctx, &q, at, ask)
 	if v.Denied != nil {
 		return o, true, denialError(v.Denied)
@@ -347,17 +356,18 @@ func (j callJudge) questionAbout(judgment *switchboard.Judgment, phase Phase) (q
 	if j.call.Tool != nil {
 		q, at = m.rebuildQuestion(j.policy, judgment, j.call.Tool, phase, j.call.Principal, j.now)
 		q.Arguments, _ = wire.Field(j.call.Params, "arguments")
-		q.Cost = j.cost()
+		q.Cost, q.Touched = j.cost(), j.call.Touched
 		return q, at, nil
 	}
 	item := &switchboard.Tool{ID: j.call.Candidate()}
+	item.Contract.Flow.Bits = j.call.Flow()
 	if at := slices.IndexFunc(judgment.Candidates, func(t *switchboard.Tool) bool { return t.ID.Server == j.call.Server }); at >= 0 {
 		item.Class, item.Trust, item.Version = judgment.Candidates[at].Class, judgment.Candidates[at].Trust, judgment.Candidates[at].Version
 	}
 	term, err := new(termBuilder).build(item, j.call.Item.Kind)
 	q = CandidateQuestion{
 		Phase: phase, Principal: j.call.Principal, Task: m.task, Requirement: judgment.Requirement, Now: j.now,
-		Candidates: []*switchboard.Tool{item}, Arguments: j.call.Item.Arguments, URI: j.call.Item.URI, terms: []*ast.Term{term},
+		Candidates: []*switchboard.Tool{item}, Arguments: j.call.Item.Arguments, URI: j.call.Item.URI, Touched: j.call.Touched, terms: []*ast.Term{term},
 	}
 	if m.matches(j.policy, j.call.Principal) {
 		q.frame = m.frame

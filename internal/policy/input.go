@@ -41,6 +41,9 @@ var (
 	keyArguments   = ast.InternedTerm("arguments")
 	keyURI         = ast.InternedTerm("uri")
 	keyCost        = ast.InternedTerm("cost")
+	keyRun         = ast.InternedTerm("run")
+	keyTouched     = ast.InternedTerm("touched")
+	keyFlows       = ast.InternedTerm("flows")
 	keyAsk         = ast.InternedTerm("ask")
 	keyApprover    = ast.InternedTerm("approver")
 )
@@ -88,7 +91,7 @@ func (p *Policy) buildInput(q *CandidateQuestion) (*ast.Term, error) {
 	if f == nil {
 		f = newFrame(q)
 	}
-	o := ast.NewObjectWithCapacity(15)
+	o := ast.NewObjectWithCapacity(17)
 	o.Insert(keyPhase, textTerm(q.Phase))
 	o.Insert(keyNow, ast.StringTerm(q.Now.UTC().Format(time.RFC3339Nano)))
 	o.Insert(keyTenant, p.id)
@@ -96,6 +99,7 @@ func (p *Policy) buildInput(q *CandidateQuestion) (*ast.Term, error) {
 	o.Insert(keyTier, f.tier)
 	o.Insert(keyMode, f.mode)
 	o.Insert(keyLeastTrust, textTerm(p.tenant.TrustFor(q.Principal)))
+	o.Insert(keyFlows, textTerm(p.tenant.Flows.OrDefault()))
 	o.Insert(keyPrincipal, f.principal)
 	o.Insert(keyTask, f.task)
 	o.Insert(keyRequirement, f.requirement)
@@ -113,6 +117,9 @@ func (p *Policy) buildInput(q *CandidateQuestion) (*ast.Term, error) {
 			call.Insert(keyCost, amountTerm(*q.Cost))
 		}
 		o.Insert(keyCall, ast.NewTerm(call))
+	}
+	if q.Phase == PhaseCall && q.Touched.Known {
+		o.Insert(keyRun, ast.ObjectTerm(ast.Item(keyTouched, flowTerms[q.Touched.Bits&switchboard.AllFlows])))
 	}
 	if q.Ask != nil {
 		params, err := argumentsTerm(q.Ask.Params)
@@ -295,6 +302,7 @@ func (b *termBuilder) build(t *switchboard.Tool, kind switchboard.CandidateKind)
 		"annotations", annotations,
 		"contract", addBoundaryFacts(b.contractTerm(&t.Contract), t),
 		"enforced", textTerms(enforced),
+		"flow", flowTerms[t.Contract.Flow.Bits&switchboard.AllFlows],
 	), nil
 }
 

@@ -84,6 +84,8 @@ type layerView struct {
 	arguments [][]string // see Policy.Arguments
 	readsURI  bool       // see Policy.ReadsURI
 	readsCost bool       // see Policy.ReadsCost
+
+	touchRules []touchRule // those that read what the run has touched
 }
 
 // NewPolicy returns the policy of a tenant, with at most one layer of each kind, in their order. A nil layer is left out.
@@ -97,23 +99,27 @@ func (e *Engine) NewPolicy(t *switchboard.Tenant, layers ...*Layer) (*Policy, er
 		return nil, fmt.Errorf("tenant %s: policy: %w", t.ID, err)
 	}
 	p := &Policy{engine: e, share: e.shareOf(t.ID), tenant: t, id: textTerm(t.ID), settings: ast.NewTerm(v)}
+	known := p.known()
 	sum := append([]byte(t.ID), t.Trust...)
 	for _, l := range layers {
 		if l == nil {
 			continue
 		}
-		under := l.viewFor(v)
+		under := l.viewFor(known)
 		p.layers = append(p.layers, under)
 		p.reads |= under.reads
 		p.arguments = append(p.arguments, under.arguments...)
 		p.readsURI = p.readsURI || under.readsURI
 		p.readsCost = p.readsCost || under.readsCost
-		p.asksLate = p.asksLate || l.asksLate(v)
+		p.asksLate = p.asksLate || l.asksLate(known)
 		sum = append(append(append(sum, 0), l.kind...), l.digest...)
 	}
 	sum = append(append(sum, 0), word...)
 	for _, name := range t.Recipients {
 		sum = append(append(sum, 0), name...)
+	}
+	if t.Flows != "" {
+		sum = append(append(sum, 1), t.Flows...)
 	}
 	p.digest = canonical.Sum(sum)
 	p.arguments = minimalPaths(p.arguments)
@@ -173,6 +179,9 @@ type CandidateQuestion struct {
 
 	// Cost is what the call costs; nil if it cannot be priced, or calls no tool.
 	Cost *switchboard.Micros
+
+	// Touched is what the run has touched before the call, input.run; only in the phase call.
+	Touched switchboard.Touched
 
 	// Ask is the question of the call's server to its client, in the phase ask.
 	Ask *ServerQuestion

@@ -7,6 +7,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 
 	"github.com/summit-switchboard/switchboard/internal/policy/cost"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 // inputSet says which varying inputs an answer depends on: inputs that differ between questions
@@ -23,6 +24,10 @@ const (
 	readsTask   // the task
 	readsChance // random values, which depend on the order of their use
 
+	// readsTouched is what the run has touched. It is known at a call only, and has four values, so it is no part of readsLate:
+	// see touched.go.
+	readsTouched
+
 	// readsLate are the inputs that are not known when a tool is selected.
 	readsLate = readsPhase | readsCall | readsClock | readsAll
 )
@@ -37,6 +42,9 @@ type CompiledRule struct {
 	// neededSettings are the paths below input.tenant_policy that must exist for the rule to fire.
 	// The rule reads them before anything that could fail.
 	neededSettings [][]*ast.Term
+
+	// needs are the other values that the rule needs to fire.
+	needs ruleNeeds
 
 	// arguments are the paths below input.call.arguments that it reads, as far as they are known.
 	// An empty path means all of them.
@@ -119,10 +127,16 @@ func (l *Layer) Unreached() (out []*CompiledRule) {
 	return out
 }
 
-// viewFor returns the layer for a tenant with the settings word. It ignores rules that cannot fire
+// tenantInputs are the parts of the input that are equal in all questions of a tenant.
+type tenantInputs struct {
+	settings ast.Value // input.tenant_policy
+	flows    switchboard.Flows
+}
+
+// viewFor returns the layer for a tenant with these inputs. It ignores rules that cannot fire
 // with them, and rules that only those refer to.
-func (l *Layer) viewFor(word ast.Value) layerView {
-	v := layerView{Layer: l, judgesAlone: true, quick: true}
+func (l *Layer) viewFor(word tenantInputs) layerView {
+	v := layerView{Layer: l, judgesAlone: true, quick: true, touchRules: l.touchRules(word)}
 	for r := range l.liveRules(word) {
 		v.reads |= r.reads & readsLate
 		v.quick = v.quick && r.quick
@@ -145,7 +159,7 @@ func (l *Layer) viewFor(word ast.Value) layerView {
 }
 
 // liveRules returns the rules that can contribute to an answer.
-func (l *Layer) liveRules(word ast.Value) map[*CompiledRule]bool {
+func (l *Layer) liveRules(word tenantInputs) map[*CompiledRule]bool {
 	var all []*CompiledRule
 	for _, r := range l.rules {
 		if r.Answer != "" {
@@ -156,7 +170,7 @@ func (l *Layer) liveRules(word ast.Value) map[*CompiledRule]bool {
 }
 
 // liveRules returns the given rules that can fire, and the rules they refer to.
-func liveRules(word ast.Value, rules ...*CompiledRule) map[*CompiledRule]bool {
+func liveRules(word tenantInputs, rules ...*CompiledRule) map[*CompiledRule]bool {
 	found := map[*CompiledRule]bool{}
 	var visit func(r *CompiledRule)
 	visit = func(r *CompiledRule) {
@@ -175,9 +189,9 @@ func liveRules(word ast.Value, rules ...*CompiledRule) map[*CompiledRule]bool {
 }
 
 // cannotFire reports whether the rule needs a setting that the tenant does not have.
-func (r *CompiledRule) cannotFire(word ast.Value) bool {
-	return slices.ContainsFunc(r.neededSettings, func(path []*ast.Term) bool {
-		v := word
+func (r *CompiledRule) cannotFire(word tenantInputs) bool {
+	return r.needs.flows != "" && r.needs.flows != word.flows.OrDefault() || slices.ContainsFunc(r.neededSettings, func(path []*ast.Term) bool {
+		v := word.settings
 		for _, key := range path {
 			obj, ok := v.(ast.Object)
 			if !ok {
@@ -249,6 +263,7 @@ func analyseRule(r *ast.Rule) *CompiledRule {
 	v.Walk(r.Body)
 	found.neededSettings, found.inOnePhase = requiredSettings(r.Body), requiresOnePhase(r.Body)
 	found.judgesAlone = found.candidateReads == 1 && judgesOne(r, vars)
+	found.needs = needsOf(r.Body)
 	return found
 }
 
@@ -280,6 +295,8 @@ func inputReads(ref ast.Ref) inputSet {
 		return readsCall
 	case "now":
 		return readsClock
+	case "run":
+		return readsTouched
 	case "task":
 		return readsTask
 	case "principal":

@@ -23,7 +23,7 @@ func compiled(t testing.TB, word, text string) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	return testEngine.NewPolicy(&switchboard.Tenant{ID: "acme", Policy: []byte(word)}, l, nil)
+	return testEngine.NewPolicy(&switchboard.Tenant{ID: "acme", Policy: []byte(word), Flows: switchboard.FlowsAsk}, l, nil)
 }
 
 var testEngine = NewEngine(10*time.Second, 0)
@@ -134,6 +134,14 @@ var conditions = []string{
 	`late with input.now as "2027"`,
 	`input.mode == "autopilot"`,
 	`time.parse_rfc3339_ns(c.annotations.since) > 0`,
+	`"sees" in input.run.touched`,
+	`not "brings" in input.run.touched`,
+	`input.mode == "autopilot"; "carries" in c.flow; "brings" in input.run.touched`,
+	`input.mode == "assist"; "sees" in input.run.touched`,
+	`"carries" in c.flow; count(input.run.touched) == 2`,
+	`input.flows == "ask"; "sees" in c.flow; "sees" in input.run.touched`,
+	`input.flows == "never"; input.run.touched`,
+	`touched`,
 }
 
 const helpers = `
@@ -141,6 +149,7 @@ help(c) if { c.class == "of-brave"; late }
 help(c) if c.annotations.n == 3
 else := input.phase == "list"
 late if input.now > "2026-11-23T12"
+touched if input.run.touched == ["brings"]
 `
 
 // A remembered answer, and an answer about one candidate alone, must always equal the answer of
@@ -151,6 +160,7 @@ func TestARememberedAnswerEqualsANewOne(t *testing.T) {
 	def := func(name string, extra string) *switchboard.Tool {
 		return &switchboard.Tool{
 			ID: switchboard.ToolID{Server: switchboard.ServerID(name), Name: "search"}, Class: "of-" + name,
+			Contract:     switchboard.Contract{Flow: switchboard.Flow{Bits: map[string]switchboard.FlowBits{"brave": switchboard.AllFlows, "google": switchboard.Sees}[name]}},
 			Definition:   []byte(`{"annotations":{` + extra + `}}`),
 			Capabilities: []switchboard.Capability{{Verb: switchboard.Search, Resource: "internet"}},
 		}
@@ -184,6 +194,7 @@ func TestARememberedAnswerEqualsANewOne(t *testing.T) {
 			t.Skip(err)
 		}
 		who := switchboard.Principal{Tenant: "acme", ID: "ann", Roles: []string{"calls", "phases"}, Tier: rapid.SampledFrom([]string{"pro", "free"}).Draw(t, "tier")}
+		who.Mode = rapid.SampledFrom([]switchboard.Mode{"", switchboard.Assist}).Draw(t, "mode")
 		task := &switchboard.Task{ID: "browse"}
 		need := &switchboard.Requirement{Verb: switchboard.Search, Resource: "internet"}
 		morning := time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC)
@@ -199,12 +210,13 @@ func TestARememberedAnswerEqualsANewOne(t *testing.T) {
 			alone++
 		}
 		for _, c := range left {
-			for _, args := range []string{`{"n":3,"s":"a"}`, `{"n":4,"s":"b"}`, `{"s":1}`, `{}`} {
+			for i, args := range []string{`{"n":3,"s":"a"}`, `{"n":4,"s":"b"}`, `{"s":1}`, `{}`, `{}`, `{}`} {
+				touched := switchboard.Touched{Bits: switchboard.FlowBits(i % 4), Known: i < 5 && c.Tool.Contract.Flow.Bits != 0}
 				for _, now := range []time.Time{morning, morning.Add(3 * time.Hour)} {
-					call := &switchboard.Call{Principal: who, Tool: c.Tool, Judgments: []*switchboard.Judgment{c.Judgment}, Params: []byte(`{"arguments":` + args + `}`)}
+					call := &switchboard.Call{Touched: touched, Principal: who, Tool: c.Tool, Judgments: []*switchboard.Judgment{c.Judgment}, Params: []byte(`{"arguments":` + args + `}`)}
 					ruling := p.JudgeCall(context.Background(), call, now)
 					got, gotErr := ruling.Obligations, ruling.Err
-					want, wantErr := always(p, c, args, who, task, need, now)
+					want, wantErr := always(p, c, args, touched, who, task, need, now)
 					asked++
 					if wantErr {
 						refused++
@@ -232,7 +244,7 @@ func TestARememberedAnswerEqualsANewOne(t *testing.T) {
 }
 
 // always asks about all candidates: whether they are listed, and whether the call may be made.
-func always(p *Policy, c decide.Candidate, args string, who switchboard.Principal, task *switchboard.Task, need *switchboard.Requirement, now time.Time) (o switchboard.Obligations, refused bool) {
+func always(p *Policy, c decide.Candidate, args string, touched switchboard.Touched, who switchboard.Principal, task *switchboard.Task, need *switchboard.Requirement, now time.Time) (o switchboard.Obligations, refused bool) {
 	q := &CandidateQuestion{Phase: PhaseList, Principal: who, Task: task, Requirement: need, Candidates: c.Judgment.Candidates, Now: now}
 	at := -1
 	for i, t := range q.Candidates {
@@ -243,7 +255,7 @@ func always(p *Policy, c decide.Candidate, args string, who switchboard.Principa
 	if p.Judge(context.Background(), q).Verdicts[at].Denied != nil {
 		return o, true
 	}
-	q.Phase, q.Arguments = PhaseCall, []byte(args)
+	q.Phase, q.Arguments, q.Touched = PhaseCall, []byte(args), touched
 	v := p.Judge(context.Background(), q).Verdicts[at]
 	return v.Obligations, v.Denied != nil
 }

@@ -35,7 +35,7 @@ func (p *Policy) Memoized() *Policy {
 	own := *p
 	own.memo = &answerMemo{parts: map[LayerKind][]layerPart{}, answers: map[string]*rawAnswer{}}
 	for _, v := range p.layers {
-		own.memo.parts[v.kind] = v.splitParts(p.settings.Value)
+		own.memo.parts[v.kind] = v.splitParts(p.known())
 	}
 	return &own
 }
@@ -62,7 +62,7 @@ func ObligationsOf(c decide.Candidate) (o switchboard.Obligations) {
 
 // splitParts divides the layer by the inputs that its rules depend on, for the settings of one
 // tenant. A layer that cannot be divided is one part.
-func (v layerView) splitParts(word ast.Value) []layerPart {
+func (v layerView) splitParts(word tenantInputs) []layerPart {
 	whole := layerPart{layerView: v, name: string(v.kind)}
 	for r := range v.liveRules(word) {
 		whole.dependsOn |= r.reads
@@ -223,6 +223,9 @@ func (of *layerPart) memoKey(q *CandidateQuestion) string {
 		if q.Cost != nil {
 			fmt.Fprintf(&b, " cost %d", int64(*q.Cost))
 		}
+	}
+	if of.dependsOn&readsTouched != 0 {
+		fmt.Fprintf(&b, " touched %t %d", q.Touched.Known, q.Touched.Bits)
 	}
 	for _, c := range q.Candidates {
 		b.WriteByte('\n')

@@ -94,6 +94,8 @@ type judgmentMemory struct {
 	asks []bool
 
 	unknown []string // see Answer.Unknown
+
+	touched touchedAnswers
 }
 
 // UnknownIDs returns the ids that a layer named at the selection of the candidate, although they were no candidates;

@@ -84,6 +84,7 @@ func (b *Chain) WriteIntent(ctx context.Context, c *switchboard.Call, terms Inte
 	m := c.Trail.Marks()
 	r := b.digests.newReceipt(c)
 	r.Kind, r.Effect, r.Attempt, r.Decision, r.Basis, r.Rulings = Intent, true, c.Attempt, m.Decision, m.Basis, m.Rulings
+	r.Touched = touchedNames(m.Touched)
 	r.Price, r.Hold, r.Approval = terms.Price, terms.Hold, approvalOf(c.Yes)
 	id, err = b.Write(ctx, &r)
 	if id != "" {
@@ -116,6 +117,14 @@ func (d *Digests) newReceipt(c *switchboard.Call) Receipt {
 	return r
 }
 
+// touchedNames returns the names of the bits in a receipt; nil for none.
+func touchedNames(bits switchboard.FlowBits) []string {
+	if bits == 0 {
+		return nil
+	}
+	return bits.Names()
+}
+
 // approvalOf returns the approval in a receipt.
 func approvalOf(yes *switchboard.Yes) ApprovalRef {
 	if yes == nil {
@@ -130,6 +139,7 @@ var errPanic = errors.New("the next Caller panicked")
 func (r *Receipt) setOutcome(c *switchboard.Call, began time.Time, result switchboard.Result, err error) {
 	m := c.Trail.Marks()
 	r.Decision, r.Basis, r.Rulings, r.Given = m.Decision, m.Basis, m.Rulings, m.Given
+	r.Touched = touchedNames(m.Touched)
 	r.Effect = len(m.Intents) > 0
 	r.Price = PriceMark{m.Held, m.Settled}
 	r.Approval = approvalOf(m.Yes)

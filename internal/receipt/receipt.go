@@ -97,6 +97,9 @@ type Receipt struct {
 	Attempt  int                  `json:"attempt"`   // of an intent: how many tools of the call came before
 	Effect   bool                 `json:"effect"`    // the call may have changed something outside
 
+	// Touched is what the run had touched before a call that carries data out; see switchboard.FlowBits.
+	Touched []string `json:"touched"`
+
 	Capability string `json:"capability"` // the version of a capability that the tool provides, as ID@VERSION
 
 	Decision switchboard.Digest   `json:"decision"` // the decision that selected the tool
@@ -357,6 +360,14 @@ func (r *Receipt) append(b []byte) []byte {
 		}
 		if len(r.Tools) > maxTools {
 			w.String("…")
+		}
+		w.EndList()
+	}
+	if len(r.Touched) > 0 {
+		w.Name("touched")
+		w.BeginList()
+		for _, name := range r.Touched {
+			w.String(cutText(name))
 		}
 		w.EndList()
 	}

@@ -42,8 +42,12 @@ type callRuling struct {
 	Needs     []string               `json:"requirements"`   // the requirements that selected it
 	Arguments recordedArguments      `json:"arguments"`
 	rulingRefusal
-	Asks  *switchboard.Obligations `json:"obligations,omitempty"`
-	Mixed bool                     `json:"mixed,omitempty"` // the configuration was replaced between selection and call
+	Asks *switchboard.Obligations `json:"obligations,omitempty"`
+
+	// Touched is what the run had touched before the call; nil if policy was not told.
+	Touched *switchboard.FlowBits `json:"touched,omitempty"`
+
+	Mixed bool `json:"mixed,omitempty"` // the configuration was replaced between selection and call
 }
 
 // A rulingRefusal says why a call was refused.
@@ -175,6 +179,9 @@ func newCallRuling(t *bind.Tenant, c *switchboard.Call, now time.Time, r policy.
 	}
 	if t.Rules.ReadsClock() {
 		own.Now = now.UTC()
+	}
+	if c.Touched.Known {
+		own.Touched = &c.Touched.Bits
 	}
 	for _, j := range c.Judgments {
 		own.Needs = append(own.Needs, j.Requirement.String())
@@ -367,6 +374,9 @@ func rebuildCall(t *bind.Tenant, ctx context.Context, r *callRuling, who switchb
 	c := &switchboard.Call{
 		Principal: who, Task: r.Task, Server: r.Server, Method: r.Method,
 		Params: fmt.Appendf(nil, `{"arguments":%s}`, cmp.Or(string(r.Arguments.Values), "{}")),
+	}
+	if r.Touched != nil {
+		c.Touched = switchboard.Touched{Bits: *r.Touched, Known: true}
 	}
 	if r.Item != nil {
 		c.Item = r.Item.item([]byte(cmp.Or(string(r.Arguments.Values), "{}")))

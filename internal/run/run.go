@@ -139,6 +139,7 @@ type Run struct {
 	history   history
 	announced announcements
 	watchers  watchers
+	touched   touchState
 	listed    atomic.Bool // a client has received a list of the run from this process
 }
 
@@ -611,7 +612,7 @@ func (m *mintedRuns) drop(r *Run) {
 func (g *Runs) Sweep(ctx context.Context) {
 	for _, r := range g.All() {
 		if r.withBindLock(ctx, func() error {
-			err := g.records.renewRecord(ctx, r)
+			err := errors.Join(r.renewTouched(ctx), g.records.renewRecord(ctx, r))
 			if errors.Is(err, store.ErrConflict) {
 				err = g.syncWithStore(ctx, r)
 			}

@@ -113,7 +113,7 @@ func (s *Subscriptions) addResting(sub Subscriber, r *run.Run, uri string, it su
 	}
 	own := &subscription{uri: uri, item: it, subscribe: sub.Subscribe, callOf: func() *switchboard.Call {
 		return &switchboard.Call{
-			Principal: sub.Principal, Task: r.Task(), Run: r.ID(),
+			Principal: sub.Principal, Task: r.Task(), Run: r.ID(), Flows: r.Flows(),
 			Server: it.Server, Method: wire.MethodSubscribe, Item: ResourceItem(it), Target: it.Own, Client: sub.Client(),
 			Judgments: r.Surface().Judgments(it.Server),
 		}

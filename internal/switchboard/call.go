@@ -45,6 +45,11 @@ type Call struct {
 	// Attempt says which attempt of the client's call this is: how many of its tools came before, also those that were passed over.
 	Attempt int
 
+	// Flows, if set, is what remembers for the run what its calls have touched. Touched is what it had touched before this call:
+	// package policy fills it in for calls of tools that carry data out.
+	Flows   RunFlows
+	Touched Touched
+
 	// Yes, if set, is the approval that the attempt uses when it is sent. Package approval sets it, and package commit uses it.
 	Yes *Yes
 

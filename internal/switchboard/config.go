@@ -281,6 +281,10 @@ type Tenant struct {
 	// Mode is how much agents may do alone. A key or a task may only lower it.
 	Mode Mode
 
+	// Flows says what happens to calls that carry data out of a run that has touched private data and text of strangers. The
+	// operator sets it, and the tenant may only set a stricter value.
+	Flows Flows `json:",omitempty"`
+
 	// Tier and Roles belong to the local principal: everything that the operator grants the tenant. Keys have their
 	// own, within these.
 	Tier  string

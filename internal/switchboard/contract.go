@@ -34,12 +34,14 @@ type Contract struct {
 	// ApprovalRequired says who must approve each call, sorted: one of these roles, offices or persons. None means that the
 	// contract asks for no approval.
 	ApprovalRequired []string `json:",omitempty"`
+
+	Flow Flow `json:",omitzero"` // where data comes from and goes to
 }
 
 // Equal reports whether c and o state the same.
 func (c *Contract) Equal(o *Contract) bool {
 	return c.ReadOnly == o.ReadOnly && c.Idempotent == o.Idempotent && c.Stateful == o.Stateful && c.Deterministic == o.Deterministic &&
-		c.Timeout == o.Timeout && c.Hurried == o.Hurried && c.CostClass == o.CostClass && c.sameBoundaryFacts(o)
+		c.Timeout == o.Timeout && c.Hurried == o.Hurried && c.CostClass == o.CostClass && c.sameBoundaryFacts(o) && c.Flow == o.Flow
 }
 
 // sameBoundaryFacts reports whether c and o state the same to boundaries, besides the cost class.

@@ -26,6 +26,9 @@ type Marks struct {
 	Intents  []Intended    // of the attempts with an effect, in their order
 	Waited   time.Duration // how long it waited before it was sent, for a slot or a person
 
+	// Touched is what the run had touched before an attempt that carries data out.
+	Touched FlowBits
+
 	Held, Settled Micros // what the attempts cost: before they were sent, and after their answers
 	Yes           *Yes   // the approval that an attempt used last and that was not given back; nil if there is none
 }
@@ -55,6 +58,9 @@ func (t *Trail) Decided(decision, basis Digest) {
 func (t *Trail) Ruled(ruling Digest) {
 	t.update(func(m *Marks) { m.Rulings = append(m.Rulings, ruling) })
 }
+
+// Carries records that an attempt carries data out, and what the run had touched before.
+func (t *Trail) Carries(touched FlowBits) { t.update(func(m *Marks) { m.Touched |= touched }) }
 
 // Gave records that the result existed already.
 func (t *Trail) Gave(from ResultSource) { t.update(func(m *Marks) { m.Given = from }) }
