@@ -424,8 +424,8 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 			return replay.CompareWithin(ctx, a.store, s, p, progress)
 		},
 		Reader: a.admin.reads, Scraper: scraper,
-		Actions: actions, Pins: newRegistrar(a, actions),
-		Editor: a.admin.editor, Events: a.admin.events, People: api.PeopleOptions{Page: a.admin.page, Sessions: a.admin.sessions, Approvals: a.admin.decider, Trier: newTrier(a)},
+		Actions: actions,
+		Editor:  a.admin.editor, Events: a.admin.events, People: api.PeopleOptions{Page: a.admin.page, Sessions: a.admin.sessions, Approvals: a.admin.decider, Pins: newRegistrar(a, actions), Trier: newTrier(a)},
 		Keys: a.keys, DigestRequest: a.ledger.Digests().AdminRequest,
 		Authenticate: front{a, current}.authenticateOfficer, URL: current.adminURL, Version: o.Version, Stopping: a.grace.ctx, Log: o.Log,
 	})

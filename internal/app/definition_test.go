@@ -13,7 +13,7 @@ import (
 func TestTheLogOfChangedStatesIsBounded(t *testing.T) {
 	var said strings.Builder
 	tool := func(i int, a *switchboard.Admission) *switchboard.Tool {
-		return &switchboard.Tool{ID: switchboard.ToolID{Server: "a", Name: fmt.Sprint("t", i)}, Admission: a}
+		return &switchboard.Tool{ID: switchboard.ToolID{Server: "a", Name: fmt.Sprint("t", i)}, ToolStanding: switchboard.ToolStanding{Admission: a}}
 	}
 	var now []*switchboard.Tool
 	for i := range 30 {
@@ -39,7 +39,7 @@ func TestTheLogSaysThatAToolIsActiveAgain(t *testing.T) {
 	var said strings.Builder
 	id := switchboard.ToolID{Server: "a", Name: "x"}
 	was := func(switchboard.ToolID) (*switchboard.Tool, bool) {
-		return &switchboard.Tool{ID: id, Admission: &switchboard.Admission{State: switchboard.LifeSuspended}}, true
+		return &switchboard.Tool{ID: id, ToolStanding: switchboard.ToolStanding{Admission: &switchboard.Admission{State: switchboard.LifeSuspended}}}, true
 	}
 	logAdmissions(t.Context(), slog.New(slog.NewTextHandler(&said, nil)), was, []*switchboard.Tool{{ID: id}})
 	if !strings.Contains(said.String(), `msg="a tool is active again, with the admitted definition" server=a tool=x`) {

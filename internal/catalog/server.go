@@ -187,15 +187,14 @@ func (v *serverState) addTool(d *parsedDefinition, words []toolLabels, tax *swit
 		return
 	}
 	tool := &switchboard.Tool{
-		ID:         switchboard.ToolID{Server: v.id, Name: d.name},
-		Definition: d.raw,
-		Digest:     d.digest,
-		Class:      v.source.Class,
-		Trust:      cmp.Or(v.source.Trust, switchboard.TrustDeclared),
-		Version:    v.source.Offer.Version,
-		Structured: d.structured,
-		Stale:      v.source.Offer.Stale,
-		Admission:  v.source.Offer.Admissions[d.name],
+		ID:           switchboard.ToolID{Server: v.id, Name: d.name},
+		Definition:   d.raw,
+		Digest:       d.digest,
+		Class:        v.source.Class,
+		Trust:        cmp.Or(v.source.Trust, switchboard.TrustDeclared),
+		Version:      v.source.Offer.Version,
+		Structured:   d.structured,
+		ToolStanding: switchboard.ToolStanding{Admission: v.source.Offer.Admissions[d.name], Stale: v.source.Offer.Stale},
 	}
 	for i, caps := range said {
 		if i == 0 {

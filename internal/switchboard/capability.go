@@ -135,18 +135,23 @@ type Tool struct {
 	// Redact lists the detectors that the operator has set for the tool's results, sorted; see Enforces.
 	Redact []Detector `json:",omitempty"`
 
-	// Admission is set if the tool is not plainly active: it is suspended, or its server offers another definition, for instance.
-	Admission *Admission `json:",omitempty"`
-
 	// Structured says that Definition has an output schema, so that results are checked against it. Digest covers it.
 	Structured bool `json:"-"`
 
-	// Stale is set while the server is away and this is its last known definition. No digest covers it.
-	Stale bool
+	ToolStanding
 
 	// Provides, if set, says that this is a tool of a named capability: Definition is the contract's, and a tool of the server
 	// provides it.
 	Provides *Provision `json:",omitempty"`
+}
+
+// A ToolStanding is how a tool stands now.
+type ToolStanding struct {
+	// Admission is set if the tool is not plainly active: it is suspended, or its server offers another definition, for instance.
+	Admission *Admission `json:",omitempty"`
+
+	// Stale is set while the server is away and this is its last known definition. No digest covers it.
+	Stale bool
 }
 
 // A Provision says which tool of a server provides a tool of a named capability.

@@ -53,14 +53,14 @@ func TestAChangedDefinitionReachesNoClient(t *testing.T) {
 			return rig.ReasonUnless(strings.Contains(l, `"name":"work"`) != change.suspended && !strings.Contains(strings.ToLower(l), "evil"), l)
 		})
 		m, _ := s.Ask(t, "tools/call", `{"name":"work","arguments":{"do":"nothing"}}`)
-		if text := fmt.Sprintf("%s", m.Error); change.suspended && !strings.Contains(text, "SB-LIFE-001") && !strings.Contains(string(m.Result), "SB-LIFE-001") {
+		if text := string(m.Raw); change.suspended && !strings.Contains(text, "SB-LIFE-001") && !strings.Contains(string(m.Result), "SB-LIFE-001") {
 			t.Errorf("%s: the refusal is %s %s", change.what, m.Result, text)
 		}
 		if answered := strings.Contains(string(m.Result), `"content"`) && !strings.Contains(string(m.Result), `"isError":true`); answered == change.suspended {
-			t.Errorf("%s: the call is answered %s %s", change.what, m.Result, m.Error)
+			t.Errorf("%s: the call is answered %s", change.what, m.Raw)
 		}
-		if m, _ := s.Ask(t, "tools/call", `{"name":"work","arguments":{"evil":1}}`); !strings.Contains(string(m.Result)+fmt.Sprintf("%s", m.Error), "SB-") {
-			t.Errorf("%s: an argument that was not let in is sent: %s %s", change.what, m.Result, m.Error)
+		if m, _ := s.Ask(t, "tools/call", `{"name":"work","arguments":{"evil":1}}`); !strings.Contains(string(m.Raw), "SB-") {
+			t.Errorf("%s: an argument that was not let in is sent: %s", change.what, m.Raw)
 		}
 	}
 	replace(admittedWork)

@@ -41,7 +41,6 @@ type Options struct {
 	Scraper     *admin.Scraper
 	Actions     *admin.Actions
 	Editor      *change.Editor
-	Pins        *pins.Registrar
 	Events      *event.Recent
 	Comparisons *whatif.Comparisons
 
@@ -66,11 +65,12 @@ type Options struct {
 	Log      *slog.Logger
 }
 
-// PeopleOptions are the parts for people who use a browser.
+// PeopleOptions are the parts for people who decide, and who use a browser.
 type PeopleOptions struct {
 	Page      *page.Page // nil means that there is none
 	Sessions  *signin.Sessions
 	Approvals *approvals.Decider
+	Pins      *pins.Registrar
 	Trier     *trial.Trier
 }
 

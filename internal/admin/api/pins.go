@@ -63,18 +63,18 @@ func (p pinRoutes) add() {
 	add(a, route{id: "list-pins", method: http.MethodGet, path: "/v1/pins", needs: switchboard.OfficeOperator, summary: "The definitions that servers offer, with their states"},
 		func(_ context.Context, _ asked, in *pinListRequest) (*pinList, error) {
 			out := &pinList{}
-			out.Body.Pins, out.Body.Next = cut(in.PageQuery, a.o.Pins.Rows(in.Server, in.Changed), pins.PlaceOf)
+			out.Body.Pins, out.Body.Next = cut(in.PageQuery, a.o.People.Pins.Rows(in.Server, in.Changed), pins.PlaceOf)
 			return out, nil
 		})
 	add(a, route{id: "read-pin", method: http.MethodGet, path: "/v1/pins/one", needs: switchboard.OfficeOperator, summary: "One definition: what is let in, and what its server offers in its place"},
 		func(_ context.Context, _ asked, in *PinQuery) (*pinAnswer, error) {
-			d, err := a.o.Pins.Detail(in.id())
+			d, err := a.o.People.Pins.Detail(in.id())
 			return &pinAnswer{d}, err
 		})
 	for _, d := range pinDecisions {
 		add(a, route{id: d.id, method: http.MethodPost, path: d.path, needs: switchboard.OfficeOperator, errors: []int{http.StatusPreconditionFailed}, summary: d.summary},
 			func(ctx context.Context, q asked, in *pinDecisionRequest) (*pinAnswer, error) {
-				now, err := a.o.Pins.Decide(ctx, pins.Decision{ID: in.id(), To: d.to, By: *q.officer, Why: in.Body.Reason, Digest: in.Body.Digest, Successor: in.Body.Successor})
+				now, err := a.o.People.Pins.Decide(ctx, pins.PinDecision{ID: in.id(), To: d.to, By: *q.officer, Why: in.Body.Reason, Digest: in.Body.Digest, Successor: in.Body.Successor})
 				return &pinAnswer{now}, err
 			})
 	}

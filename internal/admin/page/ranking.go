@@ -75,8 +75,8 @@ type rankedLane struct {
 	Servers []lanedServer
 }
 
-// A rankedServer has what the view shows of the status of a server.
-type rankedServer struct {
+// A serverInRanking has what the view shows of the status of a server.
+type serverInRanking struct {
 	ID     switchboard.ServerID `json:"id"`
 	Class  string               `json:"class"`
 	Health struct {
@@ -199,7 +199,7 @@ func loadRanking(q *viewQuery, answer []byte) (any, error) {
 		return v, nil
 	}
 	var servers struct {
-		Servers []rankedServer `json:"servers"`
+		Servers []serverInRanking `json:"servers"`
 		Next    string         `json:"next"`
 	}
 	if err := decodeLarge(answer, &servers); err != nil {
@@ -295,7 +295,7 @@ func (v *rankingView) readHistory(q *viewQuery) error {
 func (v *rankingView) Saved(id string) bool { return v.Last != nil && id != "" && v.Last.ID == id }
 
 // newLaneTable puts the servers into the lanes of their classes.
-func newLaneTable(d *rankingDraft, servers []rankedServer) *laneTable {
+func newLaneTable(d *rankingDraft, servers []serverInRanking) *laneTable {
 	t := &laneTable{}
 	for _, c := range d.Classes {
 		t.Ranked = append(t.Ranked, &rankedLane{draftClass: c})

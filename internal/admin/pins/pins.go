@@ -169,8 +169,8 @@ func lines(definition string) string {
 	return strings.Join(all, "\n") + "\n"
 }
 
-// A Decision is what an officer decides about a definition.
-type Decision struct {
+// A PinDecision is what an officer decides about a definition.
+type PinDecision struct {
 	ID  switchboard.PinID
 	To  switchboard.LifeState // active accepts
 	By  switchboard.Officer
@@ -189,7 +189,7 @@ var methods = map[switchboard.LifeState]string{
 
 // Decide carries a decision out, and returns the definition as it is then. What takes out counts at once. The error is a *switchboard.Error: SB-CONF-002 if the
 // definition is not the one that the officer has looked at, SB-CONF-003 if a definition is let in and the files are not changed here.
-func (r *Registrar) Decide(ctx context.Context, d Decision) (*PinDetail, error) {
+func (r *Registrar) Decide(ctx context.Context, d PinDecision) (*PinDetail, error) {
 	if _, err := r.verdict(d.ID); err != nil {
 		return nil, err
 	}
@@ -204,7 +204,7 @@ func (r *Registrar) Decide(ctx context.Context, d Decision) (*PinDetail, error) 
 	return r.Detail(d.ID)
 }
 
-func (r *Registrar) decide(ctx context.Context, d Decision) error {
+func (r *Registrar) decide(ctx context.Context, d PinDecision) error {
 	if d.To != switchboard.LifeActive { // the store first: it counts at once
 		if err := r.keep(d); err != nil {
 			return err
@@ -225,7 +225,7 @@ func (r *Registrar) decide(ctx context.Context, d Decision) error {
 }
 
 // next returns the pin after the decision. An error is a *switchboard.Error.
-func (d *Decision) next(v admission.PinVerdict, at time.Time) (admission.Pin, error) {
+func (d *PinDecision) next(v admission.PinVerdict, at time.Time) (admission.Pin, error) {
 	p := v.Pin
 	if d.To == switchboard.LifeActive || d.To == switchboard.LifeDeprecated && d.Digest != "" {
 		present, definition := p.Digest, p.Definition
@@ -252,7 +252,7 @@ func changedMeanwhile(hint string) error {
 }
 
 // keep writes the decision into the store.
-func (r *Registrar) keep(d Decision) error {
+func (r *Registrar) keep(d PinDecision) error {
 	ctx, cancel := context.WithTimeout(r.o.Stopping, decideTimeout)
 	defer cancel()
 	known, err := r.o.Board.Decide(ctx, d.ID, func(v admission.PinVerdict) (admission.Pin, error) {
@@ -275,7 +275,7 @@ func (r *Registrar) keep(d Decision) error {
 func now() time.Time { return time.Now().UTC().Truncate(time.Second) }
 
 // write writes the decision into admitted.lock.
-func (r *Registrar) write(ctx context.Context, d Decision) error {
+func (r *Registrar) write(ctx context.Context, d PinDecision) error {
 	if !r.o.HasFile {
 		return nil
 	}
