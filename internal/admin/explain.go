@@ -54,8 +54,7 @@ type Explanation struct {
 	// capability. It is counted if a requirement has found no tool with its labels.
 	Unlabelled int `json:"unlabelled_tools,omitempty"`
 
-	// Flows names the selected tools that together can carry private data out by the words of a stranger, if there are any.
-	Flows *switchboard.ToxicCombination `json:"flows,omitempty"`
+	ExplainedFlows
 
 	// Whole are the servers that also offer resources or prompts to the client.
 	Whole []switchboard.ServerID `json:"whole,omitempty"`
@@ -66,6 +65,12 @@ type Explanation struct {
 
 	// Decision is the record of the decision, in canonical form.
 	Decision json.RawMessage `json:"decision,omitempty"`
+}
+
+// ExplainedFlows say what the selected tools can do together.
+type ExplainedFlows struct {
+	// Flows names the selected tools that together can carry private data out by the words of a stranger, if there are any.
+	Flows *switchboard.ToxicCombination `json:"flows,omitempty"`
 }
 
 // ServerHealth is how fit a server is.

@@ -76,7 +76,7 @@ type Pin struct {
 // ServerPins are the pins of one server. The zero value is a server that has never listed anything. Do not modify it.
 type ServerPins struct {
 	Listed switchboard.Kinds `json:"listed,omitempty"` // the kinds of which the first list has been seen
-	Pins   map[PinKey]Pin       `json:"pins,omitempty"`
+	Pins   map[PinKey]Pin    `json:"pins,omitempty"`
 }
 
 // An OtherOffer is a definition that a server offers in place of the admitted one, as one replica has seen it.

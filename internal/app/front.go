@@ -11,6 +11,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
+	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -49,7 +50,7 @@ func (f front) Subscribe(ctx context.Context, c *switchboard.Call, updated func(
 	}
 	own := *c
 	own.Principal = who
-	judged, err := p.LearnTouched(ctx, &own)
+	judged, err := policy.LearnTouched(ctx, p, &own)
 	if err != nil {
 		return nil, err
 	}

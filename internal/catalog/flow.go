@@ -15,14 +15,14 @@ const (
 )
 
 // A place says what a resource is, as far as the data in it is concerned.
-type place struct {
+type dataPlace struct {
 	public bool // nothing in it is private, and every request to it can reach a stranger
 	closed bool // no stranger reaches it, unless openWorldHint says so
 }
 
 // places are the built-in resources. A resource that is not here, and that has no ancestor here, is a place that is neither
 // public nor closed.
-var places = map[switchboard.Resource]place{
+var places = map[switchboard.Resource]dataPlace{
 	"internet":        {public: true},
 	"fs":              {closed: true},
 	"knowledge_graph": {closed: true},
@@ -65,7 +65,7 @@ func placeOf(r switchboard.Resource, tax *switchboard.Taxonomy) place {
 			return p
 		}
 	}
-	return place{}
+	return dataPlace{}
 }
 
 // flowOfCapability returns the bits of one capability. A program that is executed can do everything, also with the network.

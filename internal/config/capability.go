@@ -241,8 +241,9 @@ func (r *registryReader) checkAtom(v document.Value, s string) string {
 
 // A grants is what the operator's row of a tenant grants for capabilities, and for tools on trial.
 type grants struct {
-	permissions, models []string             // sorted
-	trial               []string             // as in switchboard.Tenant
+	permissions, models []string // sorted
+	trial               []string // as in switchboard.Tenant
+	flows               switchboard.Flows
 	permissionTexts     []document.TextValue // where the permissions stand
 }
 

@@ -18,7 +18,6 @@ type bound struct {
 	servers     []string // sorted
 	byName      bool
 	trust       switchboard.Trust
-	flows       switchboard.Flows
 	tiers       []string             // the first is the tier of keys that name none
 	roles       []string             // sorted
 	offices     []switchboard.Office // that the tenant's file may give; sorted

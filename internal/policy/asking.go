@@ -64,7 +64,7 @@ func (p *Policy) askRulesAlone(ctx context.Context, v layerView, in *ast.Term, q
 		return all, nil
 	}
 	for _, r := range pieces.rules {
-		if r.pieceAnswer() != AnswerObligations || len(liveRules(p.known(), r)) == 0 {
+		if r.pieceAnswer() != AnswerObligations || len(liveRules(knownInputs(p), r)) == 0 {
 			continue
 		}
 		own := *pieces
@@ -149,7 +149,7 @@ func MayAsk(t *switchboard.Tool, judgments []*switchboard.Judgment) bool {
 		if !ok {
 			return false
 		}
-		if m.policy.asksLate || m.policy.mayAskByTouch(effectiveMode(m.principal, m.task), t.Contract.Flow.Bits) {
+		if m.policy.asksLate || mayAskByTouch(m.policy, effectiveMode(m.principal, m.task), t.Contract.Flow.Bits) {
 			return true
 		}
 		at := slices.IndexFunc(j.Candidates, func(o *switchboard.Tool) bool { return o.ID == t.ID })

@@ -56,7 +56,7 @@ func Guard(current CurrentPolicy, note RulingRecorder, log *slog.Logger, next sw
 			own.Principal = who
 			c = &own
 		}
-		if c, err = p.LearnTouched(ctx, c); err != nil {
+		if c, err = LearnTouched(ctx, p, c); err != nil {
 			return switchboard.Result{}, err
 		}
 		now := time.Now()
@@ -225,7 +225,7 @@ func (j callJudge) permitTool(ctx context.Context, judgment *switchboard.Judgmen
 	ask := func(layerView) bool { return true }
 	fits := m.matches(j.policy, j.call.Principal)
 	if fits {
-		if j.call.Touched.Known && j.policy.mayTouchMatter(effectiveMode(m.principal, m.task), j.call.Tool.Contract.Flow.Bits) {
+		if j.call.Touched.Known && mayTouchMatter(j.policy, effectiveMode(m.principal, m.task), j.call.Tool.Contract.Flow.Bits) {
 			v := m.judgeTouched(ctx, j, judgment)
 			if v.Denied != nil {
 				return o, true, denialError(v.Denied)

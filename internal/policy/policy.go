@@ -99,7 +99,7 @@ func (e *Engine) NewPolicy(t *switchboard.Tenant, layers ...*Layer) (*Policy, er
 		return nil, fmt.Errorf("tenant %s: policy: %w", t.ID, err)
 	}
 	p := &Policy{engine: e, share: e.shareOf(t.ID), tenant: t, id: textTerm(t.ID), settings: ast.NewTerm(v)}
-	known := p.known()
+	known := knownInputs(p)
 	sum := append([]byte(t.ID), t.Trust...)
 	for _, l := range layers {
 		if l == nil {

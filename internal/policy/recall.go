@@ -35,7 +35,7 @@ func (p *Policy) Memoized() *Policy {
 	own := *p
 	own.memo = &answerMemo{parts: map[LayerKind][]layerPart{}, answers: map[string]*rawAnswer{}}
 	for _, v := range p.layers {
-		own.memo.parts[v.kind] = v.splitParts(p.known())
+		own.memo.parts[v.kind] = v.splitParts(knownInputs(p))
 	}
 	return &own
 }

@@ -51,16 +51,16 @@ func (l *Layer) touchRules(word tenantInputs) (all []touchRule) {
 	return all
 }
 
-// known returns the inputs that are equal in all questions of the tenant.
-func (p *Policy) known() tenantInputs { return tenantInputs{p.settings.Value, p.tenant.Flows} }
+// knownInputs returns the inputs that are equal in all questions of the tenant.
+func knownInputs(p *Policy) tenantInputs { return tenantInputs{p.settings.Value, p.tenant.Flows} }
 
 // mayTouchMatter reports whether a ruling on calls of a tool with this flow may depend on what the run has touched.
-func (p *Policy) mayTouchMatter(mode switchboard.Mode, flow switchboard.FlowBits) bool {
+func mayTouchMatter(p *Policy, mode switchboard.Mode, flow switchboard.FlowBits) bool {
 	return slices.ContainsFunc(p.layers, func(v layerView) bool { return v.mayTouchMatter(mode, flow, false) })
 }
 
 // mayAskByTouch reports whether a rule may ask for an approval because of what the run has touched.
-func (p *Policy) mayAskByTouch(mode switchboard.Mode, flow switchboard.FlowBits) bool {
+func mayAskByTouch(p *Policy, mode switchboard.Mode, flow switchboard.FlowBits) bool {
 	return slices.ContainsFunc(p.layers, func(v layerView) bool { return v.mayTouchMatter(mode, flow, true) })
 }
 
@@ -72,12 +72,12 @@ func (v layerView) mayTouchMatter(mode switchboard.Mode, flow switchboard.FlowBi
 
 // LearnTouched returns the call with what its run has touched, if its tool carries data out, or if policy may read it. If the ruling
 // may depend on it and it cannot be known, the call is refused.
-func (p *Policy) LearnTouched(ctx context.Context, c *switchboard.Call) (*switchboard.Call, error) {
+func LearnTouched(ctx context.Context, p *Policy, c *switchboard.Call) (*switchboard.Call, error) {
 	flow := c.Flow()
 	if flow == 0 {
 		return c, nil
 	}
-	must := p.readsTouched(c, flow)
+	must := rulingReadsTouched(p, c, flow)
 	if !must && !flow.Has(switchboard.Carries) {
 		return c, nil
 	}
@@ -109,18 +109,18 @@ func Touch(current CurrentPolicy, next switchboard.Caller) switchboard.Caller {
 		if err != nil {
 			return switchboard.Result{}, err
 		}
-		if err := c.Flows.Touch(ctx, bits, p.readsTouched(c, switchboard.AllFlows)); err != nil {
+		if err := c.Flows.Touch(ctx, bits, rulingReadsTouched(p, c, switchboard.AllFlows)); err != nil {
 			return switchboard.Result{}, err
 		}
 		return next.Call(ctx, c)
 	})
 }
 
-// readsTouched reports whether the ruling on the call may depend on what its run has touched.
-func (p *Policy) readsTouched(c *switchboard.Call, flow switchboard.FlowBits) bool {
+// rulingReadsTouched reports whether the ruling on the call may depend on what its run has touched.
+func rulingReadsTouched(p *Policy, c *switchboard.Call, flow switchboard.FlowBits) bool {
 	return slices.ContainsFunc(c.Judgments, func(j *switchboard.Judgment) bool {
 		m, ok := j.Memory.(*judgmentMemory)
-		return !ok || p.mayTouchMatter(effectiveMode(c.Principal, m.task), flow)
+		return !ok || mayTouchMatter(p, effectiveMode(c.Principal, m.task), flow)
 	})
 }
 

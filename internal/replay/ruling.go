@@ -42,10 +42,7 @@ type callRuling struct {
 	Needs     []string               `json:"requirements"`   // the requirements that selected it
 	Arguments recordedArguments      `json:"arguments"`
 	rulingRefusal
-	Asks *switchboard.Obligations `json:"obligations,omitempty"`
-
-	// Touched is what the run had touched before the call; nil if policy was not told.
-	Touched *switchboard.FlowBits `json:"touched,omitempty"`
+	rulingDemands
 
 	Mixed bool `json:"mixed,omitempty"` // the configuration was replaced between selection and call
 }
@@ -54,6 +51,14 @@ type callRuling struct {
 type rulingRefusal struct {
 	Code switchboard.Code `json:"code,omitempty"` // of the refusal; "" means that the call is allowed
 	Why  string           `json:"why,omitempty"`
+}
+
+// rulingDemands are what the ruling demands before the call, and what it has read besides the call.
+type rulingDemands struct {
+	Asks *switchboard.Obligations `json:"obligations,omitempty"`
+
+	// Touched is what the run had touched before the call; nil if policy was not told.
+	Touched *switchboard.FlowBits `json:"touched,omitempty"`
 }
 
 // rulingVersion is the format version of a callRuling.

@@ -612,7 +612,7 @@ func (m *mintedRuns) drop(r *Run) {
 func (g *Runs) Sweep(ctx context.Context) {
 	for _, r := range g.All() {
 		if r.withBindLock(ctx, func() error {
-			err := errors.Join(r.renewTouched(ctx), g.records.renewRecord(ctx, r))
+			err := errors.Join(renewTouched(ctx, r), g.records.renewRecord(ctx, r))
 			if errors.Is(err, store.ErrConflict) {
 				err = g.syncWithStore(ctx, r)
 			}

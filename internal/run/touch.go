@@ -64,7 +64,7 @@ func (f *runFlows) Known(ctx context.Context, must bool) (switchboard.Touched, e
 	if known == switchboard.Touches {
 		return switchboard.Touched{Bits: known, Known: true}, nil
 	}
-	err := r.boundUnless(ctx, must, r.readTouched)
+	err := boundUnless(ctx, r, must, func(ctx context.Context) error { return readTouched(ctx, r) })
 	switch {
 	case err == nil:
 		return switchboard.Touched{Bits: r.touched.known(), Known: true}, nil
@@ -85,7 +85,7 @@ func (f *runFlows) Touch(ctx context.Context, bits switchboard.FlowBits, must bo
 	if lacks == 0 {
 		return nil
 	}
-	err := r.boundUnless(ctx, must, func(ctx context.Context) error { return r.writeTouched(ctx, bits) })
+	err := boundUnless(ctx, r, must, func(ctx context.Context) error { return writeTouched(ctx, r, bits) })
 	switch {
 	case err == nil:
 		return nil
@@ -101,7 +101,7 @@ func (f *runFlows) Touch(ctx context.Context, bits switchboard.FlowBits, must bo
 var errTouchLater = errors.New("the store has just failed")
 
 // boundUnless calls do. If a failure does no harm, do has saveTimeout, and is not called again soon after a failure.
-func (r *Run) boundUnless(ctx context.Context, must bool, do func(context.Context) error) error {
+func boundUnless(ctx context.Context, r *Run, must bool, do func(context.Context) error) error {
 	if must {
 		return do(ctx)
 	}
@@ -122,15 +122,15 @@ func touchNeeded(err error) error {
 	return switchboard.Unavailable("what this run has read before cannot be looked up or noted in the store now, so the call was not made", err)
 }
 
-func (r *Run) touchKey() store.Key {
+func touchKey(r *Run) store.Key {
 	k := r.storeKey()
 	k.Name = prefixTouched + k.Name
 	return k
 }
 
 // readTouched learns the value in the store. A value that cannot be read counts as all bits.
-func (r *Run) readTouched(ctx context.Context) error {
-	v, err := r.registry.records.store.Value(ctx, r.touchKey())
+func readTouched(ctx context.Context, r *Run) error {
+	v, err := r.registry.records.store.Value(ctx, touchKey(r))
 	var bits switchboard.FlowBits
 	switch {
 	case errors.Is(err, store.ErrUnopened):
@@ -148,8 +148,8 @@ func (r *Run) readTouched(ctx context.Context) error {
 }
 
 // writeTouched adds bits to the value in the store, durably. If no other process has written it meanwhile, one operation is enough.
-func (r *Run) writeTouched(ctx context.Context, bits switchboard.FlowBits) error {
-	key := r.touchKey()
+func writeTouched(ctx context.Context, r *Run, bits switchboard.FlowBits) error {
+	key := touchKey(r)
 	for {
 		was := store.Version(r.touched.version.Load())
 		all := bits | r.touched.known()
@@ -165,7 +165,7 @@ func (r *Run) writeTouched(ctx context.Context, bits switchboard.FlowBits) error
 		if !errors.Is(err, store.ErrConflict) {
 			return err
 		}
-		if err := r.readTouched(ctx); err != nil {
+		if err := readTouched(ctx, r); err != nil {
 			return err
 		}
 	}
@@ -173,19 +173,19 @@ func (r *Run) writeTouched(ctx context.Context, bits switchboard.FlowBits) error
 
 // renewTouched extends the expiry of the value if the run is in use and has touched anything, on whichever replica. It also writes
 // what could not be written before.
-func (r *Run) renewTouched(ctx context.Context) error {
+func renewTouched(ctx context.Context, r *Run) error {
 	last := r.touched.renewed.Load()
 	r.touched.renewed.CompareAndSwap(0, time.Now().UnixNano())
 	unsaved := r.touched.unsaved.Load() != 0
 	if !unsaved && (last == 0 || time.Since(time.Unix(0, last)) < renewInterval || r.idleSince(time.Unix(0, last))) {
 		return nil
 	}
-	if err := r.readTouched(ctx); err != nil {
+	if err := readTouched(ctx, r); err != nil {
 		return err
 	}
 	r.touched.renewed.Store(time.Now().UnixNano())
 	if known := r.touched.known(); known != 0 {
-		return r.writeTouched(ctx, known)
+		return writeTouched(ctx, r, known)
 	}
 	return nil
 }

@@ -200,7 +200,7 @@ func loadRanking(q *viewQuery, answer []byte) (any, error) {
 	}
 	var servers struct {
 		Servers []serverInRanking `json:"servers"`
-		Next    string         `json:"next"`
+		Next    string            `json:"next"`
 	}
 	if err := decodeLarge(answer, &servers); err != nil {
 		return nil, err
