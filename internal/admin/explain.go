@@ -50,11 +50,7 @@ type Explanation struct {
 	// change the decision.
 	Starting []switchboard.ServerID `json:"starting,omitempty"`
 
-	// Unlabelled is the number of tools that the tenant may use and that no requirement finds, because they have no
-	// capability. It is counted if a requirement has found no tool with its labels.
-	Unlabelled int `json:"unlabelled_tools,omitempty"`
-
-	ExplainedFlows
+	ExplainedFindings
 
 	// Whole are the servers that also offer resources or prompts to the client.
 	Whole []switchboard.ServerID `json:"whole,omitempty"`
@@ -67,8 +63,12 @@ type Explanation struct {
 	Decision json.RawMessage `json:"decision,omitempty"`
 }
 
-// ExplainedFlows say what the selected tools can do together.
-type ExplainedFlows struct {
+// ExplainedFindings are what a person may want to mend.
+type ExplainedFindings struct {
+	// Unlabelled is the number of tools that the tenant may use and that no requirement finds, because they have no
+	// capability. It is counted if a requirement has found no tool with its labels.
+	Unlabelled int `json:"unlabelled_tools,omitempty"`
+
 	// Flows names the selected tools that together can carry private data out by the words of a stranger, if there are any.
 	Flows *switchboard.ToxicCombination `json:"flows,omitempty"`
 }

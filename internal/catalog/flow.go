@@ -14,7 +14,7 @@ const (
 	closedHint              // openWorldHint is false
 )
 
-// A place says what a resource is, as far as the data in it is concerned.
+// A dataPlace says what a resource is, as far as the data in it is concerned.
 type dataPlace struct {
 	public bool // nothing in it is private, and every request to it can reach a stranger
 	closed bool // no stranger reaches it, unless openWorldHint says so
@@ -56,7 +56,7 @@ func flowOf(t *switchboard.Tool, h reach, overlay switchboard.Flow, tax *switchb
 }
 
 // placeOf returns the place of the resource, or else that of its nearest ancestor that has one.
-func placeOf(r switchboard.Resource, tax *switchboard.Taxonomy) place {
+func placeOf(r switchboard.Resource, tax *switchboard.Taxonomy) dataPlace {
 	if p, ok := places[r]; ok {
 		return p
 	}
@@ -69,7 +69,7 @@ func placeOf(r switchboard.Resource, tax *switchboard.Taxonomy) place {
 }
 
 // flowOfCapability returns the bits of one capability. A program that is executed can do everything, also with the network.
-func flowOfCapability(v switchboard.Verb, p place, h reach) (b switchboard.FlowBits) {
+func flowOfCapability(v switchboard.Verb, p dataPlace, h reach) (b switchboard.FlowBits) {
 	open := p.public || h == openWorld || h == unsaid && (!p.closed || v == switchboard.Execute)
 	reads, sends := true, v == switchboard.Notify
 	switch v {

@@ -64,7 +64,7 @@ func explanationOf(texts ...string) *admin.Explanation {
 	other := author.DenialCause{Layer: policy.Operator, Rule: next(), File: next(), Line: 8, Failed: next()}
 	record, _ := json.Marshal(map[string]any{"principal": map[string]any{"id": texts[0], "tier": texts[0], "mode": texts[0], "roles": []string{texts[0]}}})
 	return &admin.Explanation{
-		Tenant: "acme", Task: "desk", Why: next(), Decision: record, Unlabelled: 3, Starting: []switchboard.ServerID{switchboard.ServerID(next())},
+		Tenant: "acme", Task: "desk", Why: next(), Decision: record, ExplainedFindings: admin.ExplainedFindings{Unlabelled: 3}, Starting: []switchboard.ServerID{switchboard.ServerID(next())},
 		Tools:   []admin.ExplainedTool{{Name: next(), Server: "s", Tool: "one"}},
 		Servers: []admin.ServerHealth{{Server: switchboard.ServerID(next()), Status: health.Status{State: health.State(next())}}}, Faults: []admin.ToolFault{{Why: next()}},
 		Requirements: []admin.ExplainedRequirement{{
