@@ -121,7 +121,7 @@ func (c *commonFlags) startApp(ctx context.Context, log *slog.Logger, o app.Opti
 // loadConfig reads the configuration that the flags name. A faulty part is no error: see
 // config.Config.Faulty.
 func (c *commonFlags) loadConfig(ctx context.Context, log *slog.Logger, o config.Options) (*config.Config, error) {
-	o.Env, o.Fetch = os.LookupEnv, fetchManifest
+	o.Env, o.Fetch, o.Data = os.LookupEnv, fetchManifest, c.dataDir()
 	if c.MCPConfig != "" {
 		cfg, mapping, err := importer.Load(c.MCPConfig, o)
 		for _, m := range mapping {

@@ -209,6 +209,9 @@ type Options struct {
 	// have in it.
 	Previous *Config
 
+	// Data is the folder of Switchboard's own data, which no server may be given; "" means that there is none.
+	Data string
+
 	// Replace are files of the configuration's folder that count with another content than on the disk, by their paths with slashes. nil means
 	// that the file does not exist. It is for finding out what a change would do. With files replaced, no command of secrets is run: the files are
 	// of somebody who may perhaps not run code. A command that Previous has keeps its secret, and another one has none.
@@ -286,6 +289,7 @@ type loader struct {
 	listens      listenValues
 	manifestRefs []manifestRef
 	packages     []placedName      // that the servers' commands fetch
+	permitted    []permittedPath   // of servers
 	bounds       map[string]*bound // of tenants
 	noTenantRows bool              // no tenants: in switchboard.yaml
 	forTenants

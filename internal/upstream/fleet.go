@@ -205,7 +205,7 @@ func (f *Fleet) SetOnePrincipal(one bool) {
 // sameConnection reports whether a connection for the configuration a also serves b.
 func sameConnection(a, b *switchboard.Server) bool {
 	return a.Transport == b.Transport && a.URL == b.URL && a.Dir == b.Dir && a.Share == b.Share && a.MaxResult == b.MaxResult && a.Network.Equal(b.Network) &&
-		slices.Equal(a.Command, b.Command) &&
+		slices.Equal(a.Command, b.Command) && a.Walls.Equal(&b.Walls) &&
 		a.Credential.Equal(&b.Credential) &&
 		maps.EqualFunc(a.Headers, b.Headers, switchboard.Secret.Equal) &&
 		maps.EqualFunc(a.Env, b.Env, switchboard.Secret.Equal)
