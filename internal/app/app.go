@@ -122,6 +122,9 @@ type Options struct {
 	// that no signal comes.
 	Hurry <-chan os.Signal
 
+	// Own are files and folders of Switchboard besides Data and those of the configuration. No program of a server sees them.
+	Own []string
+
 	// Guard is the command that ends the processes of servers when Switchboard is killed; see
 	// upstream.Options.
 	Guard []string
@@ -321,6 +324,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		OnePrincipal:  hasOneUser(c),
 		Neighbors:     current.neighbors,
 		Guard:         o.Guard,
+		Own:           func() []string { return ownFiles(a, c) },
 		Name:          o.Name,
 		Version:       o.Version,
 		OnChange: func() {

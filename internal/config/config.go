@@ -120,6 +120,9 @@ type Config struct {
 	// any of them, or its appearance, can change the outcome of the next Load.
 	Watch []string
 
+	// Folder is the absolute path of the folder of the file.
+	Folder string
+
 	// Variables are the environment variables that the references were looked up in, sorted.
 	Variables []string
 }
@@ -271,6 +274,7 @@ func Load(ctx context.Context, file string, opts Options) (*Config, error) {
 func finish(l *loader) {
 	l.cfg.Warnings = document.SortFaults(l.sink.Warnings)
 	l.cfg.Watch = slices.Compact(slices.Sorted(slices.Values(l.watched)))
+	l.cfg.Folder = l.absDir
 	l.cfg.Variables = slices.Compact(slices.Sorted(slices.Values(l.variables)))
 }
 

@@ -139,6 +139,31 @@ func (f mainFile) ownPlaces() []string {
 	return places
 }
 
+// OwnFiles returns the absolute paths of the files and folders that are Switchboard's own: of the configuration, the secrets that it names, the
+// store and the log.
+func (c *Config) OwnFiles() (all []string) {
+	add := func(paths ...string) {
+		for _, path := range paths {
+			if abs, err := filepath.Abs(path); path != "" && err == nil && abs != c.Folder {
+				all = append(all, abs)
+			}
+		}
+	}
+	add(c.Watch...)
+	for _, name := range OwnNames {
+		add(filepath.Join(c.Folder, name))
+	}
+	if path, ok := strings.CutPrefix(c.Store.URL.Reveal(), "file:"); ok {
+		add(path)
+	}
+	add(c.Log.To, c.Receipts.Anchor, c.TLS.Key, c.Admin.TLS.Key)
+	for i := range c.Servers {
+		add(c.Servers[i].Network.Key)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
 // shownPlace returns a path for a fault: relative to the folder of switchboard.yaml, if it is in it.
 func (f mainFile) shownPlace(path string) string {
 	if rel, err := filepath.Rel(f.absDir, path); err == nil && isWithin(path, f.absDir) {

@@ -76,6 +76,7 @@ func Load(file string, opts config.Options) (*config.Config, Mapping, error) {
 	c := config.SingleUser(servers)
 	c.Warnings = document.SortFaults(r.sink.Warnings)
 	c.Watch = slices.Compact(slices.Sorted(slices.Values(r.watched)))
+	c.Folder = r.folder
 	c.Variables = slices.Compact(slices.Sorted(slices.Values(r.variables)))
 	return c, mapping, nil
 }
