@@ -69,8 +69,8 @@ func kernelRights(r rights) (all uint64) {
 	return all
 }
 
-// restrictFiles takes on the order's rules by Landlock, for this thread.
-func (o *Order) restrictFiles(abi int) error {
+// restrictFiles takes on the order's rules by Landlock, for this thread. fixed are as for rules.
+func (o *Order) restrictFiles(abi int) (fixed []string, err error) {
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: handledFiles(abi)}
 	if abi >= abiNetwork && o.NoNetwork {
 		attr.Handled_access_net = unix.LANDLOCK_ACCESS_NET_BIND_TCP | unix.LANDLOCK_ACCESS_NET_CONNECT_TCP
@@ -80,18 +80,19 @@ func (o *Order) restrictFiles(abi int) error {
 	}
 	set, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Offsetof(attr.Quiet_access_fs), 0)
 	if errno != 0 {
-		return fmt.Errorf("make rules: %w", errno)
+		return nil, fmt.Errorf("make rules: %w", errno)
 	}
 	defer unix.Close(int(set)) //nolint:errcheck // it was not written to
-	for _, r := range o.rules(systemDisk{}) {
+	rules, fixed := o.rules(systemDisk{})
+	for _, r := range rules {
 		if err := addRule(int(set), r, attr.Handled_access_fs); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if _, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, set, 0, 0); errno != 0 {
-		return fmt.Errorf("take on rules: %w", errno)
+		return nil, fmt.Errorf("take on rules: %w", errno)
 	}
-	return nil
+	return fixed, nil
 }
 
 // addRule adds a rule to a set of rules. A path that cannot be opened cannot be used either, and gets no rule.

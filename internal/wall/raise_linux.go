@@ -75,7 +75,7 @@ func (o *Order) Raise() (e InEffect, err error) {
 	case abi < abiTruncate:
 		e.lack(Files, fmt.Sprintf("the kernel's Landlock is of version %d, and cannot stop that files are cut off; version %d, of Linux 6.2, can", abi, abiTruncate))
 	default:
-		if err := o.restrictFiles(abi); err != nil {
+		if e.Fixed, err = o.restrictFiles(abi); err != nil {
 			return e, err
 		}
 		e.Walls = append(e.Walls, Files)

@@ -40,7 +40,9 @@ type disk interface {
 
 // rules returns what an order allows, by path. A rule never includes anything hidden, except READ_DIR: names are no secret, and programs list
 // the folders above their own.
-func (o *Order) rules(d disk) []rule {
+//
+// fixed are folders that were to be changed and have something hidden in them, so that nothing new can be made there.
+func (o *Order) rules(d disk) (all []rule, fixed []string) {
 	x := &expansion{disk: d, allow: map[string]rights{}}
 	x.own = x.places(o.Own)
 	asked := slices.Concat(o.Read, o.Exec, o.Write)
@@ -79,12 +81,13 @@ func (o *Order) rules(d disk) []rule {
 			}
 		}
 	}
-	out := make([]rule, 0, len(x.allow))
+	all = make([]rule, 0, len(x.allow))
 	for path, allow := range x.allow {
-		out = append(out, rule{path, allow})
+		all = append(all, rule{path, allow})
 	}
-	slices.SortFunc(out, func(a, b rule) int { return cmp.Compare(a.path, b.path) })
-	return out
+	slices.SortFunc(all, func(a, b rule) int { return cmp.Compare(a.path, b.path) })
+	slices.Sort(x.fixed)
+	return all, slices.Compact(x.fixed)
 }
 
 // addNamed adds the rules for a path that the settings of the server name.
@@ -118,6 +121,7 @@ type expansion struct {
 	disk   disk
 	hidden []string // those of secrets, and own
 	own    []string
+	fixed  []string // see rules
 	allow  map[string]rights
 }
 
@@ -163,6 +167,9 @@ func (x *expansion) expand(path string, allow rights) {
 	if !inside {
 		x.allow[path] |= allow
 		return
+	}
+	if allow&writeRight != 0 {
+		x.fixed = append(x.fixed, path)
 	}
 	for _, name := range x.disk.List(path) {
 		if entry := filepath.Join(path, name); !x.disk.IsLink(entry) { // where a link leads has rules of its own

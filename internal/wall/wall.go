@@ -65,7 +65,7 @@ type Order struct {
 	// Own are files and folders of Switchboard. None of the above includes them.
 	Own []string `json:"own,omitempty"`
 
-	// Made are folders that are made if they are absent: the caches of package managers.
+	// Made are folders that are made if they are absent: the caches of package managers, and what variables such as DATA_DIR name.
 	Made []string `json:"made,omitempty"`
 
 	// NoNetwork says that it may make no socket, OnlyIP that it may make sockets of IP alone.
@@ -96,6 +96,9 @@ type InEffect struct {
 	PID   int                 `json:"pid,omitempty"` // of the program
 	Level switchboard.Sandbox `json:"level"`
 	Walls []string            `json:"in_effect"`
+
+	// Fixed are folders that the program may change, and in which it can make nothing new, because something in them is hidden.
+	Fixed []string `json:"fixed,omitempty"`
 
 	// Missing are the walls that the level has and this machine does not, each with the reason.
 	Missing []MissingWall `json:"missing,omitempty"`
@@ -158,6 +161,12 @@ func planStandard(s *switchboard.Server, program string, env []string, m Machine
 			o.Made = append(o.Made, filepath.Join(m.Home, name))
 		}
 	}
+	for name, value := range s.Env {
+		if path := value.Reveal(); filepath.IsAbs(path) && namesFolder(name) {
+			o.Made = append(o.Made, filepath.Clean(path))
+		}
+	}
+	slices.Sort(o.Made)
 	for _, v := range env {
 		// A server with a home of its own has its caches there.
 		if home, ok := strings.CutPrefix(v, "HOME="); ok && home != m.Home && filepath.IsAbs(home) {
@@ -202,6 +211,12 @@ func named(s *switchboard.Server, m Machine, all bool) (paths []string) {
 	}
 	slices.Sort(paths)
 	return slices.Compact(paths)
+}
+
+// namesFolder reports whether the value of a variable is a folder, by the variable's name.
+func namesFolder(name string) bool {
+	name = strings.ToUpper(name)
+	return slices.ContainsFunc([]string{"DIR", "DIRECTORY", "FOLDER", "CACHE", "HOME"}, func(end string) bool { return strings.HasSuffix(name, end) })
 }
 
 // has reports whether the server's own settings set a variable.

@@ -10,6 +10,9 @@ func onOtherThread(f func()) { f() }
 // adoptOrphans does nothing on this system.
 func adoptOrphans() error { return nil }
 
+// watchLimits does nothing: there are no limits here.
+func (w *guardedProgram) watchLimits() {}
+
 // wait returns when the program has ended, and says how.
 func (w *guardedProgram) wait() (how string) {
 	_ = w.cmd.Wait() // the result is in cmd.ProcessState

@@ -162,7 +162,13 @@ func Guard(in io.Reader, out io.Writer, command []string) {
 		}
 		os.Exit(1) // the rest hangs in the kernel
 	}()
+	go w.watchLimits()
 	how := w.wait()
+	w.mu.Lock()
+	if w.over != "" {
+		how = w.over
+	}
+	w.mu.Unlock()
 	_, _ = fmt.Fprintln(out, how)
 	w.sweep()
 	w.clean()
@@ -179,6 +185,7 @@ type guardedProgram struct {
 
 	mu    sync.Mutex // held to signal and to reap, so that no signal reaches a process that got the number later
 	ended bool       // and was reaped
+	over  string     // why it was ended because of its limits
 }
 
 // start reads which walls the program has, and starts it.
@@ -249,11 +256,14 @@ func (w *guardedProgram) clean() {
 	}
 }
 
-// terminate sends SIGTERM to the program's process group.
-func (w *guardedProgram) terminate() {
+// terminate asks the program to end.
+func (w *guardedProgram) terminate() { w.signalGroup(syscall.SIGTERM) }
+
+// signalGroup sends a signal to the program's process group.
+func (w *guardedProgram) signalGroup(signal syscall.Signal) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.ended {
-		_ = syscall.Kill(-w.cmd.Process.Pid, syscall.SIGTERM)
+		_ = syscall.Kill(-w.cmd.Process.Pid, signal)
 	}
 }
