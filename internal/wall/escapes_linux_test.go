@@ -58,9 +58,11 @@ var escapes = map[string]func(word string) error{
 	"bpf":         loadMap,
 	"perf":        openCounter,
 	"mount":       mount,
-	"namespace":   func(string) error { return run(&exec.Cmd{Path: os.Args[0], Args: []string{os.Args[0], "escape", "nothing"}, SysProcAttr: &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER}}) },
-	"x32":         func(string) error { return call(unix.SYS_GETPID|0x40000000, 0, 0, 0) },
-	"program":     func(path string) error { return run(exec.Command(path)) },
+	"namespace": func(string) error {
+		return run(&exec.Cmd{Path: os.Args[0], Args: []string{os.Args[0], "escape", "nothing"}, SysProcAttr: &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER}})
+	},
+	"x32":     func(string) error { return call(unix.SYS_GETPID|0x40000000, 0, 0, 0) },
+	"program": func(path string) error { return run(exec.Command(path)) },
 	"euid": func(path string) error {
 		out, err := exec.Command(path, "escape", "print-euid").Output()
 		if err == nil && strings.TrimSpace(string(out)) == strconv.Itoa(os.Getuid()) {

@@ -194,7 +194,7 @@ func named(s *switchboard.Server, m Machine, all bool) (paths []string) {
 		dir = m.Dir
 	}
 	add := func(word string) {
-		if path := pathIn(word, dir); path != "" {
+		if path := pathIn(word, dir); filepath.IsAbs(path) {
 			paths = append(paths, path)
 		}
 	}

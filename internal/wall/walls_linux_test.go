@@ -364,6 +364,41 @@ func withoutLandlock(command []string) {
 	os.Exit(1)
 }
 
+// On a kernel without Landlock, the level standard has the other walls, says which ones are missing, and the level strict refuses.
+func TestWithoutLandlockStrictRefusesAndStandardSaysWhatIsMissing(t *testing.T) {
+	if os.Getenv("WALL_TEST_OLD_KERNEL") == "" {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "without-landlock", os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+		cmd.Env = append(os.Environ(), "WALL_TEST_OLD_KERNEL=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	p := newPlace(t, openFolder(t))
+	s := p.server
+	s.Walls = p.strict()
+	_, err := p.spawn.Start(&s)
+	missing, ok := errors.AsType[*wall.UnavailableError](err)
+	if !ok || missing.Lack.Wall != wall.Files || !strings.HasPrefix(err.Error(), "start ") || !strings.Contains(err.Error(), "SB-DISC-004") {
+		t.Errorf("at sandbox: strict: %v", err)
+	}
+	_, effect := p.try(t, switchboard.Confinement{}, "nothing", "")
+	var lacks []string
+	for _, m := range effect.Missing {
+		lacks = append(lacks, m.Wall)
+	}
+	if want := []string{wall.Files, wall.Signals}; !slices.Equal(lacks, want) || slices.Contains(effect.Walls, wall.Files) || !slices.Contains(effect.Walls, wall.Calls) {
+		t.Errorf("at sandbox: standard: %+v", effect)
+	}
+	for _, a := range attempts {
+		if slices.Contains([]string{"vm", "ptrace", "io_uring", "keyctl", "userfaultfd", "bpf", "perf", "mount", "capabilities", "core", "euid"}, a.escape) || a.word == "elf32" {
+			if got, _ := p.try(t, switchboard.Confinement{}, a.escape, p.words[a.word]); !strings.HasPrefix(got, "stopped: ") {
+				t.Errorf("%s: %s", a.name, got)
+			}
+		}
+	}
+}
+
 // Two threads of the guard: the one with the walls starts the program, and the other ones end it, and everything that it has started (ST-06).
 func TestTheGuardEndsWhatItCannotBeReachedBy(t *testing.T) {
 	needLandlock(t)
@@ -421,5 +456,29 @@ func TestAProgramThatUsesTooMuchIsEnded(t *testing.T) {
 			wait.Late(t, "%s: it took %v", escape, took)
 		}
 		proc.Stop(nil)
+	}
+}
+
+// A start with walls, and one without. The difference is what walls cost; docs/walls.md has the figures.
+func BenchmarkStart(b *testing.B) {
+	program, err := filepath.Abs(os.Args[0])
+	if err != nil {
+		b.Fatal(err)
+	}
+	spawn := process.NewSpawner([]string{program, "guard"})
+	defer spawn.Close()
+	for _, level := range []switchboard.Sandbox{switchboard.SandboxOff, switchboard.SandboxStandard, switchboard.SandboxStrict} {
+		b.Run(string(level), func(b *testing.B) {
+			for b.Loop() {
+				p, err := spawn.Start(&switchboard.Server{Command: []string{program, "escape", "nothing", ""}, Walls: switchboard.Confinement{Level: level}})
+				if err != nil {
+					b.Fatal(err)
+				}
+				<-p.Ended
+				b.StopTimer()
+				p.Stop(nil)
+				b.StartTimer()
+			}
+		})
 	}
 }
