@@ -74,6 +74,9 @@ var loaders = []string{
 // systemFolders are never made writable because a path in them is named.
 var systemFolders = []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr"}
 
+// userFolders are folders in them where users keep files.
+var userFolders = []string{"/dev/shm", "/run/shm", "/run/user", "/usr/local/src"}
+
 // wideFolders are not made writable because a file in them is named.
 var wideFolders = []string{"/", "/home", "/root", "/opt", "/srv", "/mnt", "/media", "/var", "/var/lib", "/data"}
 
@@ -81,6 +84,6 @@ var wideFolders = []string{"/", "/home", "/root", "/opt", "/srv", "/mnt", "/medi
 var (
 	strictDevices   = []string{"null", "zero", "full", "random", "urandom"}
 	standardDevices = append([]string{
-		"tty", "ptmx", "pts", "shm", "mqueue", "log", "dri", "snd", "nvidia*", "kfd", "video*", "kvm", "fuse", "hidraw*", "ttyUSB*", "ttyACM*", "bus", "input", "i2c-*", "net",
+		"tty", "ptmx", "pts", "log", "dri", "snd", "nvidia*", "kfd", "video*", "kvm", "fuse", "hidraw*", "ttyUSB*", "ttyACM*", "bus", "input", "i2c-*", "net",
 	}, strictDevices...)
 )

@@ -77,7 +77,7 @@ func (o *Order) rules(d disk) (all []rule, fixed []string) {
 	for _, pattern := range o.Devices {
 		for _, path := range d.Match("/dev/" + pattern) {
 			if real, ok := d.Real(path); ok && (within(real, "/dev") || within(real, "/run/shm")) {
-				x.allow[real] |= readRight | writeRight | useRight
+				x.expand(real, readRight|writeRight|useRight)
 			}
 		}
 	}
@@ -100,7 +100,7 @@ func (o *Order) addNamed(x *expansion, path string) {
 			x.addHidden(path, allow)
 		}
 		return
-	case path == "/", slices.ContainsFunc(systemFolders, func(f string) bool { return within(path, f) }):
+	case path == "/", slices.ContainsFunc(systemFolders, func(f string) bool { return within(path, f) }) && !slices.ContainsFunc(userFolders, func(f string) bool { return within(path, f) }):
 		return
 	case slices.ContainsFunc(x.hidden, func(h string) bool { return within(path, h) }):
 		// The operator has named a secret for this server.
@@ -157,7 +157,10 @@ func (x *expansion) add(path string, allow rights) {
 
 // expand is add for a path without links.
 func (x *expansion) expand(path string, allow rights) {
-	inside := false
+	if path == "/dev" {
+		return // disks are there; see Order.Devices
+	}
+	inside := within("/dev", path)
 	for _, h := range x.hidden {
 		if within(path, h) {
 			return

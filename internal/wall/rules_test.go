@@ -68,9 +68,10 @@ var ourDisk = memoryDisk{
 	"/home/u/.ssh/id": "", "/home/u/notes/a": "", "/home/u/.npm/x": "", "/home/u/.aws": "->/mnt/cloud", "/mnt/cloud/keys": "", "/mnt/other": "",
 	"/home/u/project/switchboard.yaml": "", "/home/u/project/.switchboard/store": "", "/home/u/project/src/main": "", "/home/u/project/out": "->/home/u/.ssh",
 	"/dev/null": "", "/dev/sda": "", "/srv/data/file": "", "/tmp/x": "",
+	"/dev/shm/p/switchboard.yaml": "", "/dev/shm/p/.switchboard/store": "", "/dev/shm/p/work/file": "", "/dev/shm/q": "",
 }
 
-var ourMachine = Machine{Home: "/home/u", Dir: "/home/u/project", Own: []string{"/home/u/project/.switchboard", "/home/u/project/switchboard.yaml"}}
+var ourMachine = Machine{Home: "/home/u", Dir: "/home/u/project", Own: []string{"/home/u/project/.switchboard", "/home/u/project/switchboard.yaml", "/dev/shm/p/.switchboard", "/dev/shm/p/switchboard.yaml"}}
 
 // granted returns the paths that have a right, and the folders in which nothing can be made.
 func granted(o *Order, right rights) (paths, fixed []string) {
@@ -102,7 +103,7 @@ func TestNothingHiddenIsInARule(t *testing.T) {
 		o := Plan(s, "/bin/tool", nil, ourMachine)
 		reads, _ := granted(o, readRight)
 		writes, _ := granted(o, writeRight)
-		secrets := []string{"/home/u/.ssh/id", "/mnt/cloud/keys", "/home/u/project/switchboard.yaml", "/home/u/project/.switchboard/store", "/dev/sda"}
+		secrets := []string{"/home/u/.ssh/id", "/mnt/cloud/keys", "/home/u/project/switchboard.yaml", "/home/u/project/.switchboard/store", "/dev/sda", "/dev/shm/p/switchboard.yaml", "/dev/shm/p/.switchboard/store"}
 		if name == "with a link to a secret" { // the operator has named it, by its link
 			secrets = secrets[1:]
 		}
@@ -121,8 +122,8 @@ func TestTheStandardLevelWritesFewPlaces(t *testing.T) {
 	}
 	o := Plan(s, "/usr/bin/npx", []string{"HOME=/home/u"}, ourMachine)
 	writes, fixed := granted(o, writeRight)
-	want := []string{"/dev/null", "/home/u/.npm", "/home/u/project/src", "/srv/data", "/tmp", "/tmp/x"}
-	if !slices.Equal(writes, want) || len(fixed) > 0 {
+	want := []string{"/dev/null", "/dev/shm/p/work", "/dev/shm/q", "/home/u/.npm", "/home/u/project/src", "/srv/data", "/tmp", "/tmp/x"}
+	if !slices.Equal(writes, want) || !slices.Equal(fixed, []string{"/dev/shm", "/dev/shm/p"}) {
 		t.Errorf("it writes %q, want %q; fixed are %q", writes, want, fixed)
 	}
 	if want := []string{"/home/u/.cache", "/home/u/.npm", "/srv/cache"}; !slices.Equal(o.Made, want) {
@@ -140,7 +141,7 @@ func TestTheStandardLevelWritesFewPlaces(t *testing.T) {
 func TestAFolderWithSomethingHiddenIsFixed(t *testing.T) {
 	o := Plan(&switchboard.Server{Command: []string{"tool"}}, "/bin/tool", nil, ourMachine)
 	writes, fixed := granted(o, writeRight)
-	if want := []string{"/home/u/project"}; !slices.Equal(fixed, want) {
+	if want := []string{"/dev/shm", "/dev/shm/p", "/home/u/project"}; !slices.Equal(fixed, want) {
 		t.Errorf("fixed are %q, want %q", fixed, want)
 	}
 	if !includes(writes, "/home/u/project/src/main") || includes(writes, "/home/u/project/new") {

@@ -127,8 +127,7 @@ func Plan(s *switchboard.Server, program string, env []string, m Machine) *Order
 }
 
 // hidden returns the places of secrets. except are those that the program itself needs.
-func hidden(m Machine, except []string) []string {
-	all := []string{"/dev"} // see Devices
+func hidden(m Machine, except []string) (all []string) {
 	if m.Home != "" {
 		for _, name := range homeSecrets {
 			if !slices.Contains(except, name) {
@@ -146,7 +145,7 @@ func hidden(m Machine, except []string) []string {
 func planStandard(s *switchboard.Server, program string, env []string, m Machine) *Order {
 	kind := kindOf(program)
 	o := &Order{
-		Level: switchboard.SandboxStandard, See: []string{"/"}, Exec: []string{"/"}, Devices: standardDevices,
+		Level: switchboard.SandboxStandard, See: []string{"/"}, Exec: []string{"/", "/dev/shm"}, Write: []string{"/dev/shm", "/dev/mqueue"}, Devices: standardDevices,
 		Program: program, Hidden: hidden(m, kind.sees), Own: m.Own, Named: named(s, m, true), Home: m.Home, OwnTemp: !has(s, "TMPDIR"), Limits: StandardLimits,
 	}
 	if !m.Root {
