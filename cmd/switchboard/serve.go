@@ -105,9 +105,7 @@ func (c *commonFlags) startApp(ctx context.Context, log *slog.Logger, o app.Opti
 		log.Warn("servers, which run as this user, may read the environment of Switchboard", "err", err)
 	}
 	o.Guard = []string{program, "guard"}
-	if dir := c.rowFolder(); dir != "" {
-		o.Own = append(o.Own, dir)
-	}
+	o.Officers.Row = c.rowFolder()
 	if c.MCPConfig == "" {
 		o.Officers.File = c.Config
 	}

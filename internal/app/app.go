@@ -122,9 +122,6 @@ type Options struct {
 	// that no signal comes.
 	Hurry <-chan os.Signal
 
-	// Own are files and folders of Switchboard besides Data and those of the configuration. No program of a server sees them.
-	Own []string
-
 	// Guard is the command that ends the processes of servers when Switchboard is killed; see
 	// upstream.Options.
 	Guard []string
@@ -132,6 +129,9 @@ type Options struct {
 
 // OfficerOptions say what there is for officers.
 type OfficerOptions struct {
+	// Row is the folder with the row by which commands find this process. No program of a server sees it. "" means that there is none.
+	Row string
+
 	// Listen opens the admin address, for people and for programs that look in from the side.
 	Listen bool
 

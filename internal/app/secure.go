@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
-	"slices"
 
 	"github.com/summit-switchboard/switchboard/internal/certfile"
 	"github.com/summit-switchboard/switchboard/internal/config"
@@ -103,7 +102,7 @@ func ownFiles(a *App, first *config.Config) []string {
 		first = s.config
 	}
 	all := first.OwnFiles()
-	for _, path := range append(slices.Clone(a.options.Own), a.options.Data) {
+	for _, path := range []string{a.options.Officers.Row, a.options.Data} {
 		if abs, err := filepath.Abs(path); path != "" && err == nil {
 			all = append(all, abs)
 		}

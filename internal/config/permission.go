@@ -102,17 +102,17 @@ func (r *serverRow) readReach(v document.Value) {
 }
 
 // checkPermitted reports permissions for Switchboard's own files and for the folders of other servers.
-func (f mainFile) checkPermitted() {
-	own := f.ownPlaces()
+func checkPermitted(f mainFile) {
+	own := ownPlaces(f)
 	for _, p := range f.permitted {
 		if at := slices.IndexFunc(own, func(o string) bool { return overlap(o, p.path) }); at >= 0 {
-			p.at.Fault("%s: Switchboard's own files are there (%s), and no server may be given them", p.at.Shown(), f.shownPlace(own[at]))
+			p.at.Fault("%s: Switchboard's own files are there (%s), and no server may be given them", p.at.Shown(), shownPlace(f.absDir, own[at]))
 			continue
 		}
 		for _, id := range f.serverIDs {
 			other := f.servers[id]
 			if other != p.server && other.Dir != "" && other.Dir != p.server.Dir && overlap(other.Dir, p.path) {
-				p.at.Fault("%s: the folder of server %q is there (%s); name a folder that no other server has", p.at.Shown(), id, f.shownPlace(other.Dir))
+				p.at.Fault("%s: the folder of server %q is there (%s); name a folder that no other server has", p.at.Shown(), id, shownPlace(f.absDir, other.Dir))
 				break
 			}
 		}
@@ -123,7 +123,7 @@ func (f mainFile) checkPermitted() {
 var OwnNames = []string{".switchboard", "capabilities", "overlays", "policies", "taxonomy.yaml", "taxonomy.yml", "tenants"}
 
 // ownPlaces returns the absolute paths of Switchboard's own files and folders.
-func (f mainFile) ownPlaces() []string {
+func ownPlaces(f mainFile) []string {
 	places := []string{filepath.Join(f.absDir, filepath.Base(f.file))}
 	for _, name := range OwnNames {
 		places = append(places, filepath.Join(f.absDir, name))
@@ -165,8 +165,8 @@ func (c *Config) OwnFiles() (all []string) {
 }
 
 // shownPlace returns a path for a fault: relative to the folder of switchboard.yaml, if it is in it.
-func (f mainFile) shownPlace(path string) string {
-	if rel, err := filepath.Rel(f.absDir, path); err == nil && isWithin(path, f.absDir) {
+func shownPlace(folder, path string) string {
+	if rel, err := filepath.Rel(folder, path); err == nil && isWithin(path, folder) {
 		return document.Shown(rel)
 	}
 	return document.Shown(path)

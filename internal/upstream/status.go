@@ -90,14 +90,14 @@ type ServerStatus struct {
 	Failed      int       `json:"failed_attempts"`       // to start or reach it, since it was ready last
 	NextAttempt time.Time `json:"next_attempt,omitzero"` // zero if none is planned
 
-	Connections int   `json:"connections"`       // processes or sessions
-	PIDs        []int `json:"pids,omitempty"`    // of its processes, sorted
+	Connections int   `json:"connections"`    // processes or sessions
+	PIDs        []int `json:"pids,omitempty"` // of its processes, sorted
 	// Walls are those around each of its processes, as the guards report them.
 	Walls []wall.InEffect `json:"walls,omitempty"`
 
-	InFlight    int   `json:"in_flight"`         // calls in flight or waiting
-	Waiting     int   `json:"waiting,omitempty"` // calls that wait for a slot
-	Dropped     int64 `json:"dropped"`           // messages that matched nothing
+	InFlight int   `json:"in_flight"`         // calls in flight or waiting
+	Waiting  int   `json:"waiting,omitempty"` // calls that wait for a slot
+	Dropped  int64 `json:"dropped"`           // messages that matched nothing
 }
 
 // slowStartTime is when Status reports a start as slow. Half of the start deadline counts instead

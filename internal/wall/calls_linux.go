@@ -12,7 +12,7 @@ import (
 // A filter of system calls is a small program that the kernel runs before each call. It sees the number of the call and its six arguments,
 // and cannot follow pointers.
 
-// Positions in what the kernel gives the filter: struct seccomp_data.
+// Positions in struct seccomp_data, which the kernel gives to the filter.
 const (
 	numberAt = 0
 	archAt   = 4
@@ -58,13 +58,13 @@ func (f *filter) add(code uint16, k uint32, yes, no uint8) {
 	*f = append(*f, unix.SockFilter{Code: code, Jt: yes, Jf: no, K: k})
 }
 
-// load loads four bytes of what the kernel gives.
+// load loads four bytes of struct seccomp_data.
 func (f *filter) load(at uint32) { f.add(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, at, 0, 0) }
 
 // answer ends the program.
 func (f *filter) answer(verdict uint32) { f.add(unix.BPF_RET|unix.BPF_K, verdict, 0, 0) }
 
-// ifEqual gives the verdict if what is loaded is k.
+// ifEqual gives the verdict if the loaded value is k.
 func (f *filter) ifEqual(k, verdict uint32) {
 	f.add(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, k, 0, 1)
 	f.answer(verdict)
@@ -87,7 +87,7 @@ func (f *filter) argument(n int, mask uint32) {
 	}
 }
 
-// unlessEqual gives the verdict if what is loaded is none of the values.
+// unlessEqual gives the verdict if the loaded value is none of the values.
 func (f *filter) unlessEqual(verdict uint32, values ...uint32) {
 	for i, v := range values {
 		f.add(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, v, uint8(len(values)-i), 0)
@@ -124,7 +124,7 @@ func (o *Order) callFilter() filter {
 	return f
 }
 
-// filterStrict adds what is refused at the level strict alone.
+// filterStrict adds the rules of the level strict.
 func (o *Order) filterStrict(f *filter) {
 	noNamespaces := func(f *filter) {
 		f.argument(0, namespaceFlags)

@@ -33,10 +33,10 @@ var caches = []string{
 	"go/pkg", ".yarn", ".bun", ".deno", ".pnpm-store", ".node-gyp", ".nuget/packages", ".m2/repository", ".gradle/caches", ".dotnet",
 }
 
-// A launcher is what a program that fetches and starts others needs besides.
+// A launcher is a program that fetches other programs and starts them, with its needs.
 type launcher struct {
 	makes []string // folders of the home that it makes when it is used for the first time
-	sees  []string // of homeSecrets: its own settings, without which it does not work
+	sees  []string // of homeSecrets: its own settings
 }
 
 // launchers are these programs.

@@ -100,7 +100,7 @@ func (o *Order) Raise() (e InEffect, err error) {
 	return e, nil
 }
 
-// dropCapabilities takes all capabilities from this thread, and from what it executes.
+// dropCapabilities takes all capabilities from this thread, and from the programs that it executes.
 func dropCapabilities() error {
 	for c := uintptr(0); c <= 63; c++ {
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)

@@ -43,7 +43,7 @@ type disk interface {
 //
 // fixed are folders that were to be changed and have something hidden in them, so that nothing new can be made there.
 func (o *Order) rules(d disk) (all []rule, fixed []string) {
-	x := &expansion{disk: d, allow: map[string]rights{}}
+	x := &grantedRules{disk: d, allow: map[string]rights{}}
 	x.own = x.places(o.Own)
 	asked := slices.Concat(o.Read, o.Exec, o.Write)
 	for _, path := range x.places(o.Hidden) {
@@ -91,7 +91,7 @@ func (o *Order) rules(d disk) (all []rule, fixed []string) {
 }
 
 // addNamed adds the rules for a path that the settings of the server name.
-func (o *Order) addNamed(x *expansion, path string) {
+func (o *Order) addNamed(x *grantedRules, path string) {
 	dir, there := x.disk.Kind(path)
 	allow := readRight
 	switch {
@@ -116,8 +116,8 @@ func (o *Order) addNamed(x *expansion, path string) {
 	}
 }
 
-// An expansion turns paths into rules.
-type expansion struct {
+// A grantedRules is rules that are being made from paths.
+type grantedRules struct {
 	disk   disk
 	hidden []string // those of secrets, and own
 	own    []string
@@ -126,7 +126,7 @@ type expansion struct {
 }
 
 // places returns the paths, and where they lead if they are links.
-func (x *expansion) places(paths []string) (all []string) {
+func (x *grantedRules) places(paths []string) (all []string) {
 	for _, path := range paths {
 		all = append(all, path)
 		if real, ok := x.disk.Real(path); ok && real != path {
@@ -137,7 +137,7 @@ func (x *expansion) places(paths []string) (all []string) {
 }
 
 // addHidden is add for a path that may be in a place of secrets. Nothing makes Switchboard's own files visible.
-func (x *expansion) addHidden(path string, allow rights) {
+func (x *grantedRules) addHidden(path string, allow rights) {
 	real, ok := x.disk.Real(path)
 	if ok && !slices.ContainsFunc(x.own, func(o string) bool { return within(real, o) || within(o, real) }) {
 		x.allow[real] |= allow
@@ -147,7 +147,7 @@ func (x *expansion) addHidden(path string, allow rights) {
 }
 
 // add allows something for a path and everything below that is not hidden.
-func (x *expansion) add(path string, allow rights) {
+func (x *grantedRules) add(path string, allow rights) {
 	real, ok := x.disk.Real(path)
 	if !ok {
 		return // nothing is there
@@ -156,7 +156,7 @@ func (x *expansion) add(path string, allow rights) {
 }
 
 // expand is add for a path without links.
-func (x *expansion) expand(path string, allow rights) {
+func (x *grantedRules) expand(path string, allow rights) {
 	if path == "/dev" {
 		return // disks are there; see Order.Devices
 	}
@@ -185,7 +185,7 @@ func (x *expansion) expand(path string, allow rights) {
 const maxInterpreters = 4
 
 // addInterpreters allows the programs that the kernel executes for a script: those in its first line.
-func (x *expansion) addInterpreters(program string) {
+func (x *grantedRules) addInterpreters(program string) {
 	for range maxInterpreters {
 		line, ok := strings.CutPrefix(x.disk.FirstLine(program), "#!")
 		words := strings.Fields(line)
@@ -212,7 +212,7 @@ func (x *expansion) addInterpreters(program string) {
 }
 
 // lookPath finds a program as env does.
-func (x *expansion) lookPath(name string) string {
+func (x *grantedRules) lookPath(name string) string {
 	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
 		path := filepath.Join(dir, name)
 		if isDir, ok := x.disk.Kind(path); name != "" && ok && !isDir {

@@ -40,16 +40,29 @@ type Machine struct {
 
 // An Order says what a program may do. The guard gets it as JSON.
 type Order struct {
-	Level switchboard.Sandbox `json:"level"`
+	Level   switchboard.Sandbox `json:"level"`
+	Program string              `json:"program,omitempty"` // its path
+	FileReach
 
-	Program string `json:"program,omitempty"` // its path
+	// Made are folders that are made if they are absent: the caches of package managers, and folders in variables such as DATA_DIR.
+	Made []string `json:"made,omitempty"`
 
-	// See, Read, Exec and Write are files and folders: whose folders it may list, and what it may read, execute and change. Rules about something that
-	// is not there do nothing. What it may change or execute, it may also read.
-	See   []string `json:"see,omitempty"`
-	Read  []string `json:"read,omitempty"`
-	Exec  []string `json:"exec,omitempty"`
-	Write []string `json:"write,omitempty"`
+	// NoNetwork says that it may make no socket, OnlyIP that it may make sockets of IP alone.
+	NoNetwork bool `json:"no_network,omitempty"`
+	OnlyIP    bool `json:"only_ip,omitempty"`
+
+	OwnTemp bool `json:"own_temp,omitempty"` // it gets a folder for temporary files
+	OwnHome bool `json:"own_home,omitempty"` // this folder is its HOME too
+
+	Limits Limits `json:"limits,omitzero"`
+}
+
+// A FileReach says which files and folders a program may use. A path without a file has no effect.
+type FileReach struct {
+	See   []string `json:"see,omitempty"`   // folders that it may list, with all folders in them
+	Read  []string `json:"read,omitempty"`  // files that it may read, and folders with such files
+	Exec  []string `json:"exec,omitempty"`  // the same for files that it may also execute
+	Write []string `json:"write,omitempty"` // the same for files that it may also change
 
 	// Named are paths that the settings of the server name. At the level standard, a folder among them may be changed, and so may the folder of a
 	// file: a program that keeps a file also makes others beside it. At the level strict, the program may read the files among them.
@@ -64,18 +77,6 @@ type Order struct {
 
 	// Own are files and folders of Switchboard. None of the above includes them.
 	Own []string `json:"own,omitempty"`
-
-	// Made are folders that are made if they are absent: the caches of package managers, and what variables such as DATA_DIR name.
-	Made []string `json:"made,omitempty"`
-
-	// NoNetwork says that it may make no socket, OnlyIP that it may make sockets of IP alone.
-	NoNetwork bool `json:"no_network,omitempty"`
-	OnlyIP    bool `json:"only_ip,omitempty"`
-
-	OwnTemp bool `json:"own_temp,omitempty"` // it gets a folder for temporary files
-	OwnHome bool `json:"own_home,omitempty"` // this folder is its HOME too
-
-	Limits Limits `json:"limits,omitzero"`
 }
 
 // Limits bound what a program and everything that it has started may use together. 0 means no bound.
@@ -97,7 +98,7 @@ type InEffect struct {
 	Level switchboard.Sandbox `json:"level"`
 	Walls []string            `json:"in_effect"`
 
-	// Fixed are folders that the program may change, and in which it can make nothing new, because something in them is hidden.
+	// Fixed are folders that the program may change. It can make nothing new in them, because something in them is hidden.
 	Fixed []string `json:"fixed,omitempty"`
 
 	// Missing are the walls that the level has and this machine does not, each with the reason.
@@ -145,8 +146,12 @@ func hidden(m Machine, except []string) (all []string) {
 func planStandard(s *switchboard.Server, program string, env []string, m Machine) *Order {
 	kind := kindOf(program)
 	o := &Order{
-		Level: switchboard.SandboxStandard, See: []string{"/"}, Exec: []string{"/", "/dev/shm"}, Write: []string{"/dev/shm", "/dev/mqueue"}, Devices: standardDevices,
-		Program: program, Hidden: hidden(m, kind.sees), Own: m.Own, Named: named(s, m, true), Home: m.Home, OwnTemp: !has(s, "TMPDIR"), Limits: StandardLimits,
+		Level: switchboard.SandboxStandard, Program: program,
+		FileReach: FileReach{
+			See: []string{"/"}, Exec: []string{"/", "/dev/shm"}, Write: []string{"/dev/shm", "/dev/mqueue"}, Devices: standardDevices,
+			Hidden: hidden(m, kind.sees), Own: m.Own, Named: named(s, m, true), Home: m.Home,
+		},
+		OwnTemp: !has(s, "TMPDIR"), Limits: StandardLimits,
 	}
 	if !m.Root {
 		// A user's programs may write only to their own processes there. Root's could change the settings of the kernel.
@@ -175,13 +180,15 @@ func planStandard(s *switchboard.Server, program string, env []string, m Machine
 	return o
 }
 
-// planStrict lets a program use its own file, the libraries of the system, and what its permissions list.
+// planStrict lets a program use its own file, the libraries of the system, and the places in its permissions.
 func planStrict(s *switchboard.Server, program string, _ []string, m Machine) *Order {
 	w := &s.Walls
 	return &Order{
-		Level: switchboard.SandboxStrict,
-		Read:  slices.Concat(systemPlaces, w.Read), Exec: slices.Concat(loaders, w.Exec), Write: w.Write, Named: named(s, m, false),
-		Program: program, Devices: strictDevices, Hidden: hidden(m, nil), Own: m.Own, Home: m.Home,
+		Level: switchboard.SandboxStrict, Program: program,
+		FileReach: FileReach{
+			Read: slices.Concat(systemPlaces, w.Read), Exec: slices.Concat(loaders, w.Exec), Write: w.Write, Devices: strictDevices,
+			Hidden: hidden(m, nil), Own: m.Own, Named: named(s, m, false), Home: m.Home,
+		},
 		NoNetwork: !w.AnyNetwork, OnlyIP: w.AnyNetwork, OwnTemp: true, OwnHome: !has(s, "HOME"), Limits: StrictLimits,
 	}
 }

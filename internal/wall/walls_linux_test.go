@@ -482,3 +482,17 @@ func BenchmarkStart(b *testing.B) {
 		})
 	}
 }
+
+func TestThePageShowsTheTable(t *testing.T) {
+	page, err := os.ReadFile("../../docs/walls.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "| what it tries | `standard` | `strict` |\n| --- | --- | --- |\n"
+	for _, a := range attempts {
+		want += fmt.Sprintf("| %s | %s | no |\n", a.name, map[bool]string{true: "yes", false: "no"}[a.standard])
+	}
+	if _, rest, ok := strings.Cut(string(page), "<!-- escapes -->\n"); !ok || !strings.HasPrefix(rest, want) {
+		t.Errorf("the page does not have this table:\n%s", want)
+	}
+}
