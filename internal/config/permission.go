@@ -92,13 +92,12 @@ func badPermission(path string, writes bool) string {
 
 // readReach reads the network of a server.
 func (r *serverRow) readReach(v document.Value) {
-	switch {
-	case v.Kind == document.KindList:
+	if v.Kind == document.KindList {
 		v.Fault("single hosts cannot be permitted yet; write none, or any, and put a proxy or a firewall between the server and the network")
-	default:
-		s, _ := v.OneOf("network", "none", "any")
-		r.server.Walls.AnyNetwork = s == "any"
+		return
 	}
+	s, _ := v.OneOf("network", "none", "any")
+	r.server.Walls.AnyNetwork = s == "any"
 }
 
 // checkPermitted reports permissions for Switchboard's own files and for the folders of other servers.

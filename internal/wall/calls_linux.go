@@ -87,12 +87,12 @@ func (f *filter) argument(n int, mask uint32) {
 	}
 }
 
-// unlessEqual gives the verdict if the loaded value is none of the values.
-func (f *filter) unlessEqual(verdict uint32, values ...uint32) {
+// refuseUnless refuses the call if the loaded value is none of the values.
+func (f *filter) refuseUnless(values ...uint32) {
 	for i, v := range values {
 		f.add(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, v, uint8(len(values)-i), 0)
 	}
-	f.answer(verdict)
+	f.answer(refuseCall)
 }
 
 // callFilter returns the filter of an order.
@@ -128,7 +128,7 @@ func (o *Order) callFilter() filter {
 func (o *Order) filterStrict(f *filter) {
 	noNamespaces := func(f *filter) {
 		f.argument(0, namespaceFlags)
-		f.unlessEqual(refuseCall, 0)
+		f.refuseUnless(0)
 	}
 	f.ofCall(unix.SYS_UNSHARE, noNamespaces)
 	f.ofCall(unix.SYS_CLONE, noNamespaces)
@@ -138,15 +138,15 @@ func (o *Order) filterStrict(f *filter) {
 	} else {
 		f.ofCall(unix.SYS_SOCKET, func(f *filter) {
 			f.argument(0, 0)
-			f.unlessEqual(refuseCall, unix.AF_INET, unix.AF_INET6)
+			f.refuseUnless(unix.AF_INET, unix.AF_INET6)
 			f.argument(1, 0xf)
-			f.unlessEqual(refuseCall, unix.SOCK_STREAM, unix.SOCK_DGRAM)
+			f.refuseUnless(unix.SOCK_STREAM, unix.SOCK_DGRAM)
 		})
 	}
 	// Pairs of sockets are pipes. But one that sends single messages can be connected to another address afterwards.
 	f.ofCall(unix.SYS_SOCKETPAIR, func(f *filter) {
 		f.argument(1, 0xf)
-		f.unlessEqual(refuseCall, unix.SOCK_STREAM, unix.SOCK_SEQPACKET)
+		f.refuseUnless(unix.SOCK_STREAM, unix.SOCK_SEQPACKET)
 	})
 }
 

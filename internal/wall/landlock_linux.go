@@ -99,12 +99,12 @@ func (o *Order) restrictFiles(abi int) (fixed []string, err error) {
 func addRule(set int, r rule, handled uint64) error {
 	fd, err := unix.Open(r.path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil //nolint:nilerr // see above
+		return nil // see above
 	}
 	defer unix.Close(fd) //nolint:errcheck // it was only named
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return nil //nolint:nilerr // see above
+		return nil // see above
 	}
 	attr := unix.LandlockPathBeneathAttr{Allowed_access: kernelRights(r.allow) & handled, Parent_fd: int32(fd)}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {

@@ -85,14 +85,13 @@ func (o *Order) Raise() (e InEffect, err error) {
 	} else {
 		e.lack(Signals, fmt.Sprintf("this needs version %d of Landlock, of Linux 6.12", abiScope))
 	}
-	switch err := o.restrictCalls(); {
-	case err == nil:
+	if err := o.restrictCalls(); err != nil {
+		e.lack(Calls, err.Error())
+	} else {
 		e.Walls = append(e.Walls, Calls)
 		if o.NoNetwork || o.OnlyIP {
 			e.Walls = append(e.Walls, Network)
 		}
-	default:
-		e.lack(Calls, err.Error())
 	}
 	if o.Level == switchboard.SandboxStrict && len(e.Missing) > 0 {
 		return e, &UnavailableError{e.Missing[0]}
