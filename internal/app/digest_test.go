@@ -12,14 +12,10 @@ import (
 
 func TestReplicasWithTheSameConfigurationHaveTheSameDigest(t *testing.T) {
 	law.Hold(t, law.Deterministic)
-	pin := ""
+	pin, folder := "", ""
 	digest := func(key, top, server, tenant, secret, rego string) string {
 		t.Helper()
 		lock := &fstest.MapFile{Data: []byte(pin + "end\n")}
-		c, err := config.Load(t.Context(), "switchboard.yaml", config.Options{FS: fstest.MapFS{
-	folder := ""
-	digest := func(key, top, server, tenant, secret, rego string) string {
-		t.Helper()
 		c, err := config.Load(t.Context(), folder+"switchboard.yaml", config.Options{FS: fstest.MapFS{
 			"switchboard.yaml":         {Data: []byte(top + "servers: {a: {transport: stdio, command: [a], " + server + "}}\ntenants: {acme: {servers: [a]}}\n")},
 			"secret":                   {Data: []byte(secret)},
