@@ -105,6 +105,7 @@ func (c *commonFlags) startApp(ctx context.Context, log *slog.Logger, o app.Opti
 		log.Warn("servers, which run as this user, may read the environment of Switchboard", "err", err)
 	}
 	o.Guard = []string{program, "guard"}
+	o.Officers.Row = c.rowFolder()
 	if c.MCPConfig == "" {
 		o.Officers.File = c.Config
 	}
@@ -121,7 +122,7 @@ func (c *commonFlags) startApp(ctx context.Context, log *slog.Logger, o app.Opti
 // loadConfig reads the configuration that the flags name. A faulty part is no error: see
 // config.Config.Faulty.
 func (c *commonFlags) loadConfig(ctx context.Context, log *slog.Logger, o config.Options) (*config.Config, error) {
-	o.Env, o.Fetch = os.LookupEnv, fetchManifest
+	o.Env, o.Fetch, o.Data = os.LookupEnv, fetchManifest, c.dataDir()
 	if c.MCPConfig != "" {
 		cfg, mapping, err := importer.Load(c.MCPConfig, o)
 		for _, m := range mapping {

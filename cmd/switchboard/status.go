@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/atom"
 	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/health"
+	"github.com/summit-switchboard/switchboard/internal/wall"
 )
 
 type statusCmd struct {
@@ -293,7 +295,7 @@ func writeAtoms(w io.Writer, all []atom.Summary) {
 // writeServers prints the state of each server.
 func writeServers(out io.Writer, servers []admin.ServerStatus) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "SERVER\tSTATE\tSINCE\tTOOLS\tSPEAKS\tRESTARTS\tREMARKS")
+	fmt.Fprintln(w, "SERVER\tSTATE\tSINCE\tTOOLS\tSPEAKS\tWALLS\tRESTARTS\tREMARKS")
 	for _, s := range servers {
 		tools := fmt.Sprint(s.Served)
 		if s.Refused > 0 {
@@ -312,13 +314,39 @@ func writeServers(out io.Writer, servers []admin.ServerStatus) {
 		if s.SSE {
 			speaks += " (HTTP+SSE)"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", s.ID, s.Health.State, sinceText(s.Health.Since), tools, speaks, s.Restarts, serverRemarks(&s))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", s.ID, s.Health.State, sinceText(s.Health.Since), tools, speaks, wallsText(s.Walls), s.Restarts, serverRemarks(&s))
 	}
 	_ = w.Flush() // without the terminal the table is not needed
 	for _, s := range servers {
+		writeMissingWalls(out, &s)
 		if s.LastFailure != nil {
 			writeTrouble(out, &s)
 		}
+	}
+}
+
+// wallsText describes the walls around the processes of a server: their level, and how many are missing.
+func wallsText(all []wall.InEffect) string {
+	var said []string
+	for _, w := range all {
+		text := string(w.Level)
+		if n := len(w.Missing); n > 0 {
+			text += fmt.Sprintf(", %d missing", n)
+		}
+		if !slices.Contains(said, text) {
+			said = append(said, text)
+		}
+	}
+	return strings.Join(said, "; ")
+}
+
+// writeMissingWalls prints the walls that this machine lacks. The processes of one server lack the same.
+func writeMissingWalls(out io.Writer, s *admin.ServerStatus) {
+	if len(s.Walls) == 0 {
+		return
+	}
+	for _, m := range s.Walls[0].Missing {
+		fmt.Fprintf(out, "\n%s has no wall for %s: %s\n", s.ID, m.Wall, printable(m.Why, 200))
 	}
 }
 

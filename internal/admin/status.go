@@ -328,7 +328,7 @@ func (r *Reader) TenantStatus(id switchboard.TenantID, messages bool) StatusRepo
 
 // withoutMessages returns the status without texts of servers and of the system.
 func (s ServerStatus) withoutMessages() ServerStatus {
-	s.PIDs = nil
+	s.PIDs, s.Walls = nil, nil
 	if f := s.LastFailure; f != nil {
 		s.LastFailure = &upstream.Failure{Stage: f.Stage, Since: f.Since}
 	}

@@ -129,6 +129,9 @@ type Options struct {
 
 // OfficerOptions say what there is for officers.
 type OfficerOptions struct {
+	// Row is the folder with the row by which commands find this process. No program of a server sees it. "" means that there is none.
+	Row string
+
 	// Listen opens the admin address, for people and for programs that look in from the side.
 	Listen bool
 
@@ -321,6 +324,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		OnePrincipal:  hasOneUser(c),
 		Neighbors:     current.neighbors,
 		Guard:         o.Guard,
+		Own:           func() []string { return ownFiles(a, c) },
 		Name:          o.Name,
 		Version:       o.Version,
 		OnChange: func() {

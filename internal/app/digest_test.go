@@ -12,11 +12,11 @@ import (
 
 func TestReplicasWithTheSameConfigurationHaveTheSameDigest(t *testing.T) {
 	law.Hold(t, law.Deterministic)
-	pin := ""
+	pin, folder := "", ""
 	digest := func(key, top, server, tenant, secret, rego string) string {
 		t.Helper()
 		lock := &fstest.MapFile{Data: []byte(pin + "end\n")}
-		c, err := config.Load(t.Context(), "switchboard.yaml", config.Options{FS: fstest.MapFS{
+		c, err := config.Load(t.Context(), folder+"switchboard.yaml", config.Options{FS: fstest.MapFS{
 			"switchboard.yaml":         {Data: []byte(top + "servers: {a: {transport: stdio, command: [a], " + server + "}}\ntenants: {acme: {servers: [a]}}\n")},
 			"secret":                   {Data: []byte(secret)},
 			"admitted.lock":            lock,
@@ -42,6 +42,11 @@ func TestReplicasWithTheSameConfigurationHaveTheSameDigest(t *testing.T) {
 	if pinned("active") == one || pinned("active") != pinned("active") || pinned("active") == pinned("suspended") {
 		t.Error("the digest does not say which pins there are")
 	}
+	folder = "elsewhere/"
+	if two := digest("k", "", env, "", "xyzzy", ""); two != one {
+		t.Errorf("in another folder: %s, where it was %s", two, one)
+	}
+	folder = ""
 	for name, tt := range map[string]struct {
 		got  string
 		same bool

@@ -15,7 +15,7 @@ import (
 // plan is the import plan: a line for each package, with those of our packages that it may import. A new edge changes the design:
 // add it here, and give the reason in the review.
 const plan = `
-cmd/switchboard: docs internal/admin internal/admin/api internal/admin/approvals internal/admin/now internal/admin/pins internal/admin/trial internal/annotate internal/app internal/approval internal/atom internal/bind internal/bridge internal/budget internal/capability internal/change internal/completion internal/config internal/config/edit internal/connect internal/credential internal/dial internal/doctor internal/document internal/event internal/health internal/heap internal/heap/early internal/history internal/identity internal/importer internal/join internal/logoutput internal/markdown internal/oauth internal/ownfile internal/policy internal/policy/author internal/policysource internal/recall internal/receipt internal/replay internal/rewrite internal/route internal/sample internal/scan internal/serving internal/standing internal/store internal/switchboard internal/upstream internal/upstream/process internal/vault internal/verdict internal/whatif internal/wire licenses tenants
+cmd/switchboard: docs internal/admin internal/admin/api internal/admin/approvals internal/admin/now internal/admin/pins internal/admin/trial internal/annotate internal/app internal/approval internal/atom internal/bind internal/bridge internal/budget internal/capability internal/change internal/completion internal/config internal/config/edit internal/connect internal/credential internal/dial internal/doctor internal/document internal/event internal/health internal/heap internal/heap/early internal/history internal/identity internal/importer internal/join internal/logoutput internal/markdown internal/oauth internal/ownfile internal/policy internal/policy/author internal/policysource internal/recall internal/receipt internal/replay internal/rewrite internal/route internal/sample internal/scan internal/serving internal/standing internal/store internal/switchboard internal/upstream internal/upstream/process internal/vault internal/verdict internal/wall internal/whatif internal/wire licenses tenants
 capabilities:
 docs:
 internal/access: internal/switchboard
@@ -117,18 +117,19 @@ internal/switchboard:
 internal/telemetry: internal/switchboard
 internal/token:
 internal/turn: internal/switchboard
-internal/upstream: internal/switchboard internal/upstream/endpoint internal/upstream/link internal/upstream/mask internal/upstream/process internal/upstream/slot internal/upstream/task internal/wire
+internal/upstream: internal/switchboard internal/upstream/endpoint internal/upstream/link internal/upstream/mask internal/upstream/process internal/upstream/slot internal/upstream/task internal/wall internal/wire
 internal/upstream/endpoint: internal/switchboard internal/upstream/http1 internal/wire
 internal/upstream/frame:
 internal/upstream/http1: internal/route internal/upstream/sent
-internal/upstream/link: internal/dial internal/route internal/scan internal/switchboard internal/upstream/endpoint internal/upstream/frame internal/upstream/http1 internal/upstream/mask internal/upstream/process internal/upstream/sent internal/upstream/slot internal/upstream/task internal/wire
+internal/upstream/link: internal/dial internal/route internal/scan internal/switchboard internal/upstream/endpoint internal/upstream/frame internal/upstream/http1 internal/upstream/mask internal/upstream/process internal/upstream/sent internal/upstream/slot internal/upstream/task internal/wall internal/wire
 internal/upstream/mask: internal/switchboard internal/wire
-internal/upstream/process: internal/switchboard internal/upstream/mask
+internal/upstream/process: internal/switchboard internal/upstream/mask internal/wall
 internal/upstream/sent:
 internal/upstream/slot: internal/switchboard
 internal/upstream/task:
 internal/vault: internal/ownfile internal/store internal/store/feed internal/switchboard
 internal/verdict: internal/capability internal/decide internal/switchboard
+internal/wall: internal/switchboard
 internal/watch: internal/config internal/store/feed
 internal/whatif: internal/heap internal/receipt internal/replay internal/switchboard
 internal/wire: internal/switchboard

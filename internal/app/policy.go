@@ -69,7 +69,7 @@ func (r *loadedConfig) digestWith(key []byte) switchboard.Digest {
 	c.Manifests, c.Policies, c.TenantPolicies, c.Taxonomy = nil, nil, nil, nil
 	c.Faulty, c.Warnings = nil, nil // they name files of this machine
 	c.TLS = config.CertificateFiles{}
-	c.Listen, c.Cluster, c.Store.URL, c.Receipts.Anchor, c.Watch = "", config.Cluster{}, switchboard.Secret{}, "", nil
+	c.Listen, c.Cluster, c.Store.URL, c.Receipts.Anchor, c.Watch, c.Folder = "", config.Cluster{}, switchboard.Secret{}, "", nil, ""
 	c.Admin = config.Admin{}          // each replica has its own address
 	c.Variables, c.Secrets = nil, nil // their values count, in the places that refer to them
 	mac := hmac.New(sha256.New, key)

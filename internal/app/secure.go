@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"path/filepath"
 
 	"github.com/summit-switchboard/switchboard/internal/certfile"
 	"github.com/summit-switchboard/switchboard/internal/config"
@@ -93,4 +94,18 @@ func showTLS(h http.Handler) http.Handler {
 		}
 		h.ServeHTTP(w, r)
 	})
+}
+
+// ownFiles returns Switchboard's own files and folders. first is the configuration before the first state.
+func ownFiles(a *App, first *config.Config) []string {
+	if s := a.state.Load(); s != nil {
+		first = s.config
+	}
+	all := first.OwnFiles()
+	for _, path := range []string{a.options.Officers.Row, a.options.Data} {
+		if abs, err := filepath.Abs(path); path != "" && err == nil {
+			all = append(all, abs)
+		}
+	}
+	return all
 }

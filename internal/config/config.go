@@ -120,6 +120,9 @@ type Config struct {
 	// any of them, or its appearance, can change the outcome of the next Load.
 	Watch []string
 
+	// Folder is the absolute path of the folder of the file.
+	Folder string
+
 	// Variables are the environment variables that the references were looked up in, sorted.
 	Variables []string
 }
@@ -209,6 +212,9 @@ type Options struct {
 	// have in it.
 	Previous *Config
 
+	// Data is the folder of Switchboard's own data, which no server may be given; "" means that there is none.
+	Data string
+
 	// Replace are files of the configuration's folder that count with another content than on the disk, by their paths with slashes. nil means
 	// that the file does not exist. It is for finding out what a change would do. With files replaced, no command of secrets is run: the files are
 	// of somebody who may perhaps not run code. A command that Previous has keeps its secret, and another one has none.
@@ -268,6 +274,7 @@ func Load(ctx context.Context, file string, opts Options) (*Config, error) {
 func finish(l *loader) {
 	l.cfg.Warnings = document.SortFaults(l.sink.Warnings)
 	l.cfg.Watch = slices.Compact(slices.Sorted(slices.Values(l.watched)))
+	l.cfg.Folder = l.absDir
 	l.cfg.Variables = slices.Compact(slices.Sorted(slices.Values(l.variables)))
 }
 
@@ -286,6 +293,7 @@ type loader struct {
 	listens      listenValues
 	manifestRefs []manifestRef
 	packages     []placedName      // that the servers' commands fetch
+	permitted    []permittedPath   // of servers
 	bounds       map[string]*bound // of tenants
 	noTenantRows bool              // no tenants: in switchboard.yaml
 	forTenants

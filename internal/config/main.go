@@ -106,6 +106,7 @@ func (f mainFile) read(ctx context.Context) {
 		at.Hidden = true
 		at.Fault("the tokens for servers with a credential are kept in the Redis that replicas share, sealed with a secret that it does not have: vault: {key: \"${file:/path}\"}")
 	}
+	checkPermitted(f)
 	l.noTenantRows = !top.HasKey("tenants")
 	top.ReadLate()
 	f.checkAdmin()

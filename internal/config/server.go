@@ -52,6 +52,8 @@ func (r *serverRow) keys() *document.Keys {
 			{Key: "env", Type: r.forStdio("env", document.Custom("a map from variable to text", document.Schema{"type": "object", "additionalProperties": text}, r.readEnv)), Late: true, Doc: "For stdio: environment variables, added to a small safe base: the program does not inherit ours. A secret is a reference: `${env:NAME}`, `${file:PATH}` or `${secret:NAME}`."},
 			{Key: "allow_env", Type: r.forStdio("allow_env", document.Texts("a list of variables", r.readAllowEnv)), Doc: "For stdio: names in env that are otherwise refused, because they change which code the server runs."},
 			{Key: "dir", Type: r.forStdio("dir", document.Custom("a path", text, r.readDir)), Doc: "For stdio: the working folder, relative to the folder of switchboard.yaml."},
+			{Key: "sandbox", Type: r.forStdio("sandbox", document.OneOf("level", func(x string) { s.Walls.Level = switchboard.Sandbox(x) }, string(switchboard.SandboxStandard), string(switchboard.SandboxOff), string(switchboard.SandboxStrict))), Doc: "For stdio: the [walls](walls.md) around the program. `standard`: it reads no places of secrets, and writes few places. `strict`: only what `permissions` lists. `off` (the default): no walls."},
+			{Key: "permissions", Type: r.forStdio("permissions", document.Map(r.permissionKeys, r.checkPermissions)), Late: true, Doc: "For stdio with `sandbox: strict`: what the program may use besides its own file and the system's libraries."},
 			{Key: "manifest", Type: document.Text("a path or an address", r.readManifestRef).Wrap(func(document.Value) bool { return !r.disabled[string(s.ID)] }), Late: true, Doc: "The capabilities of its tools: a JSON file within the folder, an absolute path, or an address."},
 			{Key: "class", Type: document.Text("a term", func(v document.Value, c string) {
 				if isTerm(v, c) {
@@ -73,7 +75,7 @@ func (r *serverRow) keys() *document.Keys {
 			{Key: "admission", Type: document.Map(admissionKeys(&s.Admission), nil), Doc: "What is let in of the server's offer without a person. A key that is absent is as at the top of the file."},
 			{Key: "enabled", Type: document.Custom("`true` or `false`", document.Schema{"type": "boolean"}, func(v document.Value) { r.disabled[string(s.ID)] = !v.ReadBool() }), Doc: "`false`: Switchboard does not start the server, and no task has its tools. `true` if absent."},
 		},
-		Later: []string{"oauth", "sandbox", "cache"},
+		Later: []string{"oauth", "cache"},
 		Hints: map[string]string{
 			"args": "put the arguments into \"command\", after the program", "type": `write "transport"`, "cwd": `write "dir"`,
 			"httpUrl": `write "url"`, "serverUrl": `write "url"`, "endpoint": `write "url"`,

@@ -118,6 +118,7 @@ var rpcCodes = map[switchboard.Code]int{
 	switchboard.CodeServerUnknown:     101,
 	switchboard.CodeServerUnreachable: 102,
 	switchboard.CodeServerProtocol:    103,
+	switchboard.CodeNoWalls:           104,
 	switchboard.CodeNoSuchTool:        wire.CodeInvalidParams,
 	switchboard.CodeBadArguments:      wire.CodeInvalidParams,
 	switchboard.CodeUnmet:             204,

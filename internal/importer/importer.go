@@ -76,6 +76,7 @@ func Load(file string, opts config.Options) (*config.Config, Mapping, error) {
 	c := config.SingleUser(servers)
 	c.Warnings = document.SortFaults(r.sink.Warnings)
 	c.Watch = slices.Compact(slices.Sorted(slices.Values(r.watched)))
+	c.Folder = r.folder
 	c.Variables = slices.Compact(slices.Sorted(slices.Values(r.variables)))
 	return c, mapping, nil
 }
@@ -140,6 +141,7 @@ type foreignServer struct {
 	command []foreignSetting // the program and its arguments
 	env     []foreignSetting
 	dir     *foreignSetting
+	sandbox switchboard.Sandbox
 }
 
 // A foreignSetting is a text, split at the references that editors know.
@@ -232,6 +234,8 @@ func readServer(e document.NamedValue) *foreignServer {
 		case slices.Contains(foreignKeys, name):
 		case slices.Contains(narrowingKeys, name):
 			key.Fault("%q holds tools back, which is not supported yet; remove it, or write a task that names the tools", name)
+		case name == "sandbox" && p.Value.Kind == document.KindText:
+			f.readSandbox(key, p.Value.Text)
 		case slices.Contains(unreadKeys, name):
 			key.Fault("%q is not supported yet; put the variables into env", name)
 		case name == "settings" && !v.HasMember("command"):
@@ -241,6 +245,18 @@ func readServer(e document.NamedValue) *foreignServer {
 	}
 	f.readTransport(v)
 	return f
+}
+
+// readSandbox reads the level of the walls around the program. The file may come from anywhere, so it cannot take them away.
+func (f *foreignServer) readSandbox(at document.Value, level string) {
+	switch level {
+	case string(switchboard.SandboxStandard), string(switchboard.SandboxStrict):
+		f.sandbox = switchboard.Sandbox(level)
+	case string(switchboard.SandboxOff):
+		at.Fault(`"sandbox": off counts in your own switchboard.yaml alone; remove it here, bring the server in with "switchboard import FILE", and write sandbox: off there`)
+	default:
+		f.addNote("%s is not used here", document.Shown("sandbox"))
+	}
 }
 
 // readTransport reads how to reach the server.
@@ -411,6 +427,7 @@ func (r *reader) resolveServer(f *foreignServer) switchboard.Server {
 		s.Headers = r.resolveSecrets(f.headers, endpoint.HeaderValue, "the value holds a line break or a control character, which no header can")
 		return s
 	}
+	s.Walls.Level = f.sandbox
 	base := r.workspace()
 	if f.dir != nil {
 		if dir, ok := r.resolveSetting(*f.dir); ok {

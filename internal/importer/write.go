@@ -209,6 +209,9 @@ func (w *importWriter) makeRow(f *foreignServer) (row edit.Server, ok bool) {
 		env, bad := w.makeSettings(f, "env", f.env)
 		why = cmp.Or(why, bad)
 		row.Settings = append(append(row.Settings, edit.List("command", words...)), env...)
+		if f.sandbox != "" {
+			row.Settings = append(row.Settings, edit.Text("sandbox", string(f.sandbox)))
+		}
 	}
 	if why != "" {
 		w.secrets = w.secrets[:before]

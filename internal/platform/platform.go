@@ -23,6 +23,10 @@ func Lacks(system string) []Lack {
 		"a hidden environment",
 		"programs of the same user, servers included, may read the environment of Switchboard with the secrets in it: keep secrets in files",
 	}
+	walls := Lack{
+		"walls around the programs of servers",
+		"servers run with all rights of your user, and a server with \"sandbox: strict\" is not started",
+	}
 	memory := Lack{
 		"idle connections without goroutines, and program pages given back",
 		"more memory: an idle connection keeps a goroutine and its buffers, and pages that only the start needed stay",
@@ -31,7 +35,7 @@ func Lacks(system string) []Lack {
 	case "linux":
 		return nil
 	case "windows":
-		return []Lack{peers, environment, memory, {
+		return []Lack{peers, environment, walls, memory, {
 			"signals",
 			"only Ctrl+C, Ctrl+Break and closing the console end Switchboard in order; \"taskkill /F\" ends it at once, and no signal makes it read its files again",
 		}, {
@@ -39,7 +43,7 @@ func Lacks(system string) []Lack {
 			"if Switchboard has no console, a server that does not end when its stdin is closed is killed",
 		}}
 	}
-	return []Lack{peers, environment, memory, {
+	return []Lack{peers, environment, walls, memory, {
 		"the end of strays",
 		"a process that a server has moved to a session or process group of its own outlives the server",
 	}, {

@@ -94,6 +94,34 @@ const (
 	CheckOff     InputCheck = "off"     // refuse nothing
 )
 
+// A Sandbox is the level of the walls around the program of a server.
+type Sandbox string
+
+// The levels. The zero value means SandboxOff.
+const (
+	SandboxStandard Sandbox = "standard" // everything but the places of secrets and Switchboard's own files; few places to write
+	SandboxOff      Sandbox = "off"      // no walls; only the operator's own file sets it
+	SandboxStrict   Sandbox = "strict"   // its own program, and what its permissions list
+)
+
+// A Confinement says what the program of a server may do. Package wall makes walls of it.
+type Confinement struct {
+	Level Sandbox
+
+	// Read, Write and Exec are files and folders that a program at SandboxStrict may read, change and execute: absolute
+	// paths without links, sorted. What it may change or execute, it may read.
+	Read, Write, Exec []string
+
+	// AnyNetwork says that a program at SandboxStrict may open connections over IP. It opens none if this is false.
+	AnyNetwork bool
+}
+
+// Equal reports whether a process that was started under c also fits o.
+func (c *Confinement) Equal(o *Confinement) bool {
+	return cmp.Or(c.Level, SandboxOff) == cmp.Or(o.Level, SandboxOff) && c.AnyNetwork == o.AnyNetwork &&
+		slices.Equal(c.Read, o.Read) && slices.Equal(c.Write, o.Write) && slices.Equal(c.Exec, o.Exec)
+}
+
 // A Server is one MCP server behind Switchboard, as configured.
 type Server struct {
 	ID        ServerID
@@ -107,6 +135,7 @@ type Server struct {
 	Env      map[string]Secret // TransportStdio only; added to a small safe base
 	AllowEnv []string          // names in Env that this server gets although RefusedVariable refuses them; sorted
 	Dir      string            // TransportStdio only: its working directory; "" means ours
+	Walls    Confinement       // TransportStdio only: what its program may do
 	Network  Network           // TransportHTTP only
 
 	Class   string

@@ -16,6 +16,7 @@ const (
 	CodeServerUnknown     Code = "SB-DISC-001"
 	CodeServerUnreachable Code = "SB-DISC-002"
 	CodeServerProtocol    Code = "SB-DISC-003"
+	CodeNoWalls           Code = "SB-DISC-004"
 	CodeNoSuchTool        Code = "SB-CAP-001"
 	CodeBadArguments      Code = "SB-CAP-003"
 	CodeUnmet             Code = "SB-CAP-004"
@@ -77,6 +78,7 @@ var retryByCode = map[Code]Retry{
 	CodeServerUnknown:     RetryNo,
 	CodeServerUnreachable: RetryBackoff,
 	CodeServerProtocol:    RetryNo,
+	CodeNoWalls:           RetryNo,
 	CodeNoSuchTool:        RetryNo,
 	CodeBadArguments:      RetryNo,
 	CodeUnmet:             RetryNo,

@@ -89,6 +89,10 @@ type Options struct {
 	// does that, and it reaches the programs themselves alone.
 	Guard []string
 
+	// Own returns Switchboard's own files and folders, which no program of a server sees. It is called at each start of a program. nil means that there
+	// are none.
+	Own func() []string
+
 	MaxInFlight    int           // calls in flight at a server without a limit of its own; 0 means 256
 	MaxConnections int           // processes or sessions of one server; 0 means 64
 	IdleAfter      time.Duration // until the unused connection of a principal is closed; 0 means 10min
@@ -157,6 +161,7 @@ func New(o Options) *Fleet {
 	f.opts.hurry = f.hurry
 	f.clientInfo = link.NewClientInfo(f.opts.Name, f.opts.Version)
 	f.spawner = process.NewSpawner(o.Guard)
+	f.spawner.Own = o.Own
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	f.tasks.Run(f.maintain)
 	return f
@@ -205,7 +210,7 @@ func (f *Fleet) SetOnePrincipal(one bool) {
 // sameConnection reports whether a connection for the configuration a also serves b.
 func sameConnection(a, b *switchboard.Server) bool {
 	return a.Transport == b.Transport && a.URL == b.URL && a.Dir == b.Dir && a.Share == b.Share && a.MaxResult == b.MaxResult && a.Network.Equal(b.Network) &&
-		slices.Equal(a.Command, b.Command) &&
+		slices.Equal(a.Command, b.Command) && a.Walls.Equal(&b.Walls) &&
 		a.Credential.Equal(&b.Credential) &&
 		maps.EqualFunc(a.Headers, b.Headers, switchboard.Secret.Equal) &&
 		maps.EqualFunc(a.Env, b.Env, switchboard.Secret.Equal)

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/internal/upstream/process"
+	"github.com/summit-switchboard/switchboard/internal/wall"
 )
 
 // A ServerState is the state of a server's main connection.
@@ -88,11 +90,14 @@ type ServerStatus struct {
 	Failed      int       `json:"failed_attempts"`       // to start or reach it, since it was ready last
 	NextAttempt time.Time `json:"next_attempt,omitzero"` // zero if none is planned
 
-	Connections int   `json:"connections"`       // processes or sessions
-	PIDs        []int `json:"pids,omitempty"`    // of its processes, sorted
-	InFlight    int   `json:"in_flight"`         // calls in flight or waiting
-	Waiting     int   `json:"waiting,omitempty"` // calls that wait for a slot
-	Dropped     int64 `json:"dropped"`           // messages that matched nothing
+	Connections int   `json:"connections"`    // processes or sessions
+	PIDs        []int `json:"pids,omitempty"` // of its processes, sorted
+	// Walls are those around each of its processes, as the guards report them.
+	Walls []wall.InEffect `json:"walls,omitempty"`
+
+	InFlight int   `json:"in_flight"`         // calls in flight or waiting
+	Waiting  int   `json:"waiting,omitempty"` // calls that wait for a slot
+	Dropped  int64 `json:"dropped"`           // messages that matched nothing
 }
 
 // slowStartTime is when Status reports a start as slow. Half of the start deadline counts instead
@@ -126,10 +131,11 @@ func (s *server) status() ServerStatus {
 	for _, l := range s.connectors.links() {
 		st.Connections++
 		st.Dropped += l.Dropped()
-		if pid := l.PID(); pid != 0 {
-			st.PIDs = append(st.PIDs, pid)
+		if w := l.Walls(); w != nil {
+			st.PIDs, st.Walls = append(st.PIDs, w.PID), append(st.Walls, *w)
 		}
 	}
 	slices.Sort(st.PIDs)
+	slices.SortFunc(st.Walls, func(a, b wall.InEffect) int { return cmp.Compare(a.PID, b.PID) })
 	return st
 }

@@ -15,10 +15,12 @@ import (
 const checkedServers = `
 -- switchboard.yaml --
 servers:
-  checked: {transport: stdio, dir: ".", command: [sh, -c, "tee -a checked.log | MEMORY_FILE_PATH=$PWD/checked.jsonl exec %[1]s"], trust: operator}
-  strict: {transport: stdio, dir: ".", command: [sh, -c, "tee -a strict.log | MEMORY_FILE_PATH=$PWD/strict.jsonl exec %[1]s"], check_input: strict}
-  unchecked: {transport: stdio, dir: ".", command: [sh, -c, "tee -a unchecked.log | MEMORY_FILE_PATH=$PWD/unchecked.jsonl exec %[1]s"], check_input: "off"}
+  checked: {transport: stdio, dir: work, command: [sh, -c, "tee -a checked.log | MEMORY_FILE_PATH=$PWD/checked.jsonl exec %[1]s"], trust: operator}
+  strict: {transport: stdio, dir: work, command: [sh, -c, "tee -a strict.log | MEMORY_FILE_PATH=$PWD/strict.jsonl exec %[1]s"], check_input: strict}
+  unchecked: {transport: stdio, dir: work, command: [sh, -c, "tee -a unchecked.log | MEMORY_FILE_PATH=$PWD/unchecked.jsonl exec %[1]s"], check_input: "off"}
 tenants: {example: {servers: ["*"], allow: [by_name], token_budget: 20000}}
+-- work/README.md --
+The servers write here: they can make no files beside switchboard.yaml.
 -- tenants/example/tenant.yaml --
 tenant: example
 -- tenants/example/tasks/all.yaml --
@@ -63,7 +65,7 @@ func TestFirstMinutes8ArgumentsThatPlainlyDoNotFitReachNoServer(t *testing.T) {
 				t.Errorf("%s: %s %s gave %s", c.name, tt.tool, tt.args, got)
 			}
 			server, _, _ := strings.Cut(tt.tool, "__")
-			reached, err := os.ReadFile(filepath.Join(dir, server+".log"))
+			reached, err := os.ReadFile(filepath.Join(dir, "work", server+".log"))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -28,6 +28,7 @@ const (
 	KindInvalid                       // an invalid or too large answer
 	KindProtocol                      // no protocol that we know
 	KindSilent                        // no answer in time
+	KindNoWalls                       // its program was not started: this machine lacks a wall that it must have
 )
 
 // An ExchangeError says why an exchange with a server failed. Its text is for operators and
@@ -146,6 +147,9 @@ func CallError(ctx context.Context, f *ExchangeError) *switchboard.Error {
 		if refused, ok := errors.AsType[*switchboard.Error](f.cause); ok {
 			e.Code, e.Text, e.Hint, e.RetryAfter = refused.Code, refused.Text, refused.Hint, refused.RetryAfter
 		}
+	case f.Kind == KindNoWalls:
+		e.Code = switchboard.CodeNoWalls
+		e.Text = "the tool's server is not started, because this machine lacks a wall that it must have; its operator must decide"
 	case f.Kind == KindLimited:
 		e.Code = switchboard.CodeRateLimit
 		e.Text = "the tool's server takes no more calls for now; try again later"

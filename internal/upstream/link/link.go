@@ -18,6 +18,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream/frame"
 	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
+	"github.com/summit-switchboard/switchboard/internal/wall"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -308,10 +309,18 @@ func (l *Link) Dropped() int64 { return l.inbox.dropped.Load() }
 
 // PID returns the id of the server's process, or 0.
 func (l *Link) PID() int {
-	if p, ok := l.port.(*stdioPort); ok {
-		return p.proc.PID
+	if w := l.Walls(); w != nil {
+		return w.PID
 	}
 	return 0
+}
+
+// Walls returns the walls around the process of the link; nil if it has none.
+func (l *Link) Walls() *wall.InEffect {
+	if p, ok := l.port.(*stdioPort); ok {
+		return p.proc.Walls
+	}
+	return nil
 }
 
 // Close ends the link on our side.

@@ -10,6 +10,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 	"github.com/summit-switchboard/switchboard/internal/upstream/task"
+	"github.com/summit-switchboard/switchboard/internal/wall"
 )
 
 // A Usage says which calls use a link.
@@ -70,6 +71,9 @@ func (o *Opener) openProcess(ctx context.Context, cfg *switchboard.Server, c Usa
 	}
 	proc, err := o.Spawner.Start(cfg)
 	if err != nil {
+		if _, ok := errors.AsType[*wall.UnavailableError](err); ok {
+			return nil, &ExchangeError{Kind: KindNoWalls, Gone: true, Text: o.Mask.Text(err.Error()), Remedy: noWallsRemedy}
+		}
 		return nil, &ExchangeError{Kind: KindUnreachable, Gone: true, Text: o.Mask.Text(err.Error()), Remedy: process.StartRemedy(cfg)}
 	}
 	l := o.newLink(c)
@@ -92,6 +96,9 @@ func (o *Opener) openProcess(ctx context.Context, cfg *switchboard.Server, c Usa
 	}
 	return got, err
 }
+
+// noWallsRemedy is the remedy for a program that was not started because of a missing wall.
+const noWallsRemedy = `use a newer kernel or a container, or write "sandbox: standard": then the program has the walls that this machine has`
 
 // errUnread says why boundStart has ended a start: the program has read nothing.
 var errUnread = errors.New("its program has not read its first message")

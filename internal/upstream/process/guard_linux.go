@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -12,6 +13,21 @@ import (
 
 	"golang.org/x/sys/unix"
 )
+
+// onOtherThread runs f on a thread of its own, which is not the first one of this process. The thread ends with f.
+func onOtherThread(f func()) {
+	runtime.LockOSThread() // never unlocked
+	if unix.Gettid() == os.Getpid() {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			onOtherThread(f)
+		}()
+		<-done
+		return
+	}
+	f()
+}
 
 // adoptOrphans makes this process the parent of all descendants that lose theirs.
 func adoptOrphans() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }

@@ -4,8 +4,14 @@ package process
 
 import "syscall"
 
+// onOtherThread runs f. There are no walls here, which alone need a thread.
+func onOtherThread(f func()) { f() }
+
 // adoptOrphans does nothing on this system.
 func adoptOrphans() error { return nil }
+
+// watchLimits does nothing: there are no limits here.
+func (w *guardedProgram) watchLimits() {}
 
 // wait returns when the program has ended, and says how.
 func (w *guardedProgram) wait() (how string) {

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wall"
 )
 
 // childEnv returns the environment of a server's processes.
@@ -51,15 +52,17 @@ func childEnv(cfg *switchboard.Server, lookup func(string) (string, bool)) ([]st
 type Process struct {
 	Stdin          *os.File // our ends of its pipes
 	Stdout, Stderr *os.File
-	PID            int // of the program
+	PID            int            // of the program
+	Walls          *wall.InEffect // around it
 
 	Ended chan struct{} // closed when it is known how the program ended
 	gone  chan struct{} // closed when the child process and all that it started have been waited for
 
 	mu       sync.Mutex // held to signal, so that no signal reaches a process that got the number later
 	cmd      *exec.Cmd
-	tie      tie    // what ends the program together with us
-	exitText string // how the program ended; valid when Ended is closed
+	order    *wall.Order // the walls that it is to have
+	tie      tie         // what ends the program together with us
+	exitText string      // how the program ended; valid when Ended is closed
 	reaped   bool
 }
 
@@ -67,7 +70,10 @@ type Process struct {
 // forked ends, and Go may end any thread. So one goroutine starts all child processes. It holds one
 // thread until the spawner is closed, when all child processes have ended.
 type Spawner struct {
-	guard []string // a command that runs Guard; nil means no guards
+	// Own returns Switchboard's own files and folders, which no program sees; nil means that there are none.
+	Own func() []string
+
+	guard []string // a command that runs Guard; nil means no guards, and no walls
 
 	once sync.Once
 	jobs chan func()
@@ -138,6 +144,7 @@ func (sp *Spawner) Start(cfg *switchboard.Server) (*Process, error) {
 		Stdin: theirs[0], Stdout: theirs[1], Stderr: theirs[2],
 		SysProcAttr: childSysProcAttr(),
 	}
+	p.order = wall.Plan(cfg, program, env, sp.machine())
 	if err := sp.launch(p); err != nil {
 		p.closePipes()
 		if wrapped, ok := errors.AsType[*os.PathError](err); ok {
@@ -146,6 +153,17 @@ func (sp *Spawner) Start(cfg *switchboard.Server) (*Process, error) {
 		return nil, fmt.Errorf("start %q: %w", cfg.Command[0], err)
 	}
 	return p, nil
+}
+
+// machine returns what is to be known of the machine for the walls of a program.
+func (sp *Spawner) machine() (m wall.Machine) {
+	m.Home, _ = os.UserHomeDir() // without a home, there are no secrets in it
+	m.Dir, _ = os.Getwd()        // or no folder that can be named
+	m.Root = os.Geteuid() == 0
+	if sp.Own != nil {
+		m.Own = sp.Own()
+	}
+	return m
 }
 
 // startCommand starts cmd. cmd inherits none of our open files but its own.

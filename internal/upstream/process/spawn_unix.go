@@ -30,10 +30,15 @@ func (sp *Spawner) launch(p *Process) error {
 	if len(sp.guard) > 0 {
 		return sp.startGuarded(p)
 	}
+	walls, err := p.order.Absent("its program is started without a guard")
+	if err != nil {
+		return err
+	}
 	if err := sp.startCommand(p.cmd); err != nil {
 		return err
 	}
-	p.PID = p.cmd.Process.Pid
+	walls.PID = p.cmd.Process.Pid
+	p.PID, p.Walls = walls.PID, &walls
 	go p.reap()
 	return nil
 }
@@ -48,7 +53,13 @@ func (sp *Spawner) startGuarded(p *Process) error {
 	_, _ = by.Stdin.(*os.File).Close(), by.Stdout.(*os.File).Close() // the guard has its own copies
 	lines := bufio.NewReader(report)
 	if err == nil {
-		if p.PID, err = readStart(report, lines); err != nil {
+		var start startReport
+		if err = sendOrder(leash, p.order); err == nil {
+			start, err = readStart(report, lines)
+		}
+		p.PID, p.Walls = start.pid, &start.walls
+		p.Walls.PID = p.PID
+		if err != nil {
 			_ = by.Process.Kill()
 			_ = by.Wait()
 		}

@@ -45,6 +45,11 @@ func (p *Process) HasUnread() bool { return false }
 
 // launch starts p's program in a job of its own. The program runs only when it is in the job.
 func (sp *Spawner) launch(p *Process) error {
+	walls, err := p.order.Raise()
+	if err != nil {
+		return err
+	}
+	p.Walls = &walls
 	if isBatch(p.cmd.Path) {
 		system, err := windows.GetSystemDirectory()
 		if err != nil {
@@ -63,7 +68,7 @@ func (sp *Spawner) launch(p *Process) error {
 	if err := sp.startCommand(p.cmd); err != nil {
 		return errors.Join(err, windows.CloseHandle(job))
 	}
-	p.tie, p.PID = job, p.cmd.Process.Pid
+	p.tie, p.PID, p.Walls.PID = job, p.cmd.Process.Pid, p.cmd.Process.Pid
 	var assigned error
 	err = p.cmd.Process.WithHandle(func(handle uintptr) {
 		assigned = windows.AssignProcessToJobObject(job, windows.Handle(handle))

@@ -1,0 +1,214 @@
+package wall
+
+import (
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// memoryDisk is a disk of files by path. A value that begins with -> is a link. Folders follow from the files in them.
+type memoryDisk map[string]string
+
+func (d memoryDisk) List(dir string) (names []string) {
+	for file := range d {
+		if rest, ok := strings.CutPrefix(file, strings.TrimSuffix(dir, "/")+"/"); ok {
+			name, _, _ := strings.Cut(rest, "/")
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func (d memoryDisk) Real(p string) (string, bool) {
+	if to, ok := strings.CutPrefix(d[p], "->"); ok {
+		return d.Real(to)
+	}
+	if !path.IsAbs(p) {
+		return "", false
+	}
+	if p != "/" {
+		if up, ok := d.Real(path.Dir(p)); ok && up != path.Dir(p) {
+			return d.Real(path.Join(up, path.Base(p)))
+		}
+	}
+	_, file := d[p]
+	return p, file || len(d.List(p)) > 0
+}
+
+func (d memoryDisk) Kind(p string) (dir, ok bool) {
+	real, ok := d.Real(p)
+	_, file := d[real]
+	return ok && !file, ok
+}
+
+func (d memoryDisk) IsLink(p string) bool { return strings.HasPrefix(d[p], "->") }
+
+func (d memoryDisk) Match(pattern string) (found []string) {
+	for file := range d {
+		if ok, _ := path.Match(pattern, file); ok {
+			found = append(found, file)
+		}
+	}
+	return found
+}
+
+func (d memoryDisk) FirstLine(p string) string {
+	real, _ := d.Real(p)
+	return d[real]
+}
+
+// ourDisk has a home with secrets, Switchboard's files in a project, and a program that is a script.
+var ourDisk = memoryDisk{
+	"/bin/tool": "#!/usr/bin/env -S runner --flag", "/usr/bin/env": "", "/usr/bin/runner": "", "/etc/passwd": "", "/etc/shadow": "",
+	"/home/u/.ssh/id": "", "/home/u/notes/a": "", "/home/u/.npm/x": "", "/home/u/.aws": "->/mnt/cloud", "/mnt/cloud/keys": "", "/mnt/other": "",
+	"/home/u/project/switchboard.yaml": "", "/home/u/project/.switchboard/store": "", "/home/u/project/src/main": "", "/home/u/project/out": "->/home/u/.ssh",
+	"/dev/null": "", "/dev/sda": "", "/srv/data/file": "", "/tmp/x": "",
+	"/dev/shm/p/switchboard.yaml": "", "/dev/shm/p/.switchboard/store": "", "/dev/shm/p/work/file": "", "/dev/shm/q": "",
+}
+
+var ourMachine = Machine{Home: "/home/u", Dir: "/home/u/project", Own: []string{"/home/u/project/.switchboard", "/home/u/project/switchboard.yaml", "/dev/shm/p/.switchboard", "/dev/shm/p/switchboard.yaml"}}
+
+// granted returns the paths that have a right, and the folders in which nothing can be made.
+func granted(o *Order, right rights) (paths, fixed []string) {
+	all, fixed := o.rules(ourDisk)
+	for _, r := range all {
+		if r.allow&right != 0 {
+			paths = append(paths, r.path)
+		}
+	}
+	return paths, fixed
+}
+
+// includes reports whether a rule includes the path.
+func includes(rules []string, p string) bool {
+	return slices.ContainsFunc(rules, func(r string) bool { return within(p, r) })
+}
+
+func TestNothingHiddenIsInARule(t *testing.T) {
+	named := func(words ...string) []string { return append([]string{"tool"}, words...) }
+	for name, s := range map[string]*switchboard.Server{
+		"in its folder":               {Command: named(), Walls: switchboard.Confinement{Level: switchboard.SandboxStandard}},
+		"with the home as argument":   {Command: named("/home/u"), Walls: switchboard.Confinement{Level: switchboard.SandboxStandard}},
+		"with everything as argument": {Command: named("/", "--root=/"), Walls: switchboard.Confinement{Level: switchboard.SandboxStandard}},
+		"with Switchboard's files":    {Command: named("/home/u/project/.switchboard/store", "./switchboard.yaml"), Walls: switchboard.Confinement{Level: switchboard.SandboxStandard}},
+		"with a link to a secret":     {Command: named("./out"), Dir: "/home/u/project"},
+		"in the home":                 {Command: named(), Dir: "/home/u"},
+		"strict, with the home":       {Command: named("/home/u"), Walls: switchboard.Confinement{Level: switchboard.SandboxStrict, Read: []string{"/home/u"}, Write: []string{"/home/u/project"}}},
+	} {
+		o := Plan(s, "/bin/tool", nil, ourMachine)
+		reads, _ := granted(o, readRight)
+		writes, _ := granted(o, writeRight)
+		secrets := []string{"/home/u/.ssh/id", "/mnt/cloud/keys", "/home/u/project/switchboard.yaml", "/home/u/project/.switchboard/store", "/dev/sda", "/dev/shm/p/switchboard.yaml", "/dev/shm/p/.switchboard/store"}
+		if name == "with a link to a secret" { // the operator has named it, by its link
+			secrets = secrets[1:]
+		}
+		for _, secret := range secrets {
+			if includes(reads, secret) || includes(writes, secret) {
+				t.Errorf("%s: it gets %s, by %q", name, secret, reads)
+			}
+		}
+	}
+}
+
+func TestTheStandardLevelWritesFewPlaces(t *testing.T) {
+	s := &switchboard.Server{
+		Command: []string{"npx", "-y", "@scope/server", "/srv/data", "--db=/srv/new/db.sqlite", "https://example.com/a/b", "/etc/passwd"}, Dir: "/home/u/project/src",
+		Env: map[string]switchboard.Secret{"FILE": switchboard.NewSecret("/tmp/x"), "CACHE_DIR": switchboard.NewSecret("/srv/cache"), "TOKEN": switchboard.NewSecret("a/b")},
+	}
+	o := Plan(s, "/usr/bin/npx", []string{"HOME=/home/u"}, ourMachine)
+	writes, fixed := granted(o, writeRight)
+	want := []string{"/dev/null", "/dev/shm/p/work", "/dev/shm/q", "/home/u/.npm", "/home/u/project/src", "/srv/data", "/tmp", "/tmp/x"}
+	if !slices.Equal(writes, want) || !slices.Equal(fixed, []string{"/dev/shm", "/dev/shm/p"}) {
+		t.Errorf("it writes %q, want %q; fixed are %q", writes, want, fixed)
+	}
+	if want := []string{"/home/u/.cache", "/home/u/.npm", "/srv/cache"}; !slices.Equal(o.Made, want) {
+		t.Errorf("%q are made, want %q", o.Made, want)
+	}
+	reads, _ := granted(o, readRight)
+	for _, path := range []string{"/home/u/notes/a", "/etc/passwd", "/mnt/other", "/usr/bin/env"} {
+		if !includes(reads, path) {
+			t.Errorf("it cannot read %s", path)
+		}
+	}
+}
+
+// A program that may change a folder with Switchboard's own files in it can make nothing there, and the report says so.
+func TestAFolderWithSomethingHiddenIsFixed(t *testing.T) {
+	o := Plan(&switchboard.Server{Command: []string{"tool"}}, "/bin/tool", nil, ourMachine)
+	writes, fixed := granted(o, writeRight)
+	if want := []string{"/dev/shm", "/dev/shm/p", "/home/u/project"}; !slices.Equal(fixed, want) {
+		t.Errorf("fixed are %q, want %q", fixed, want)
+	}
+	if !includes(writes, "/home/u/project/src/main") || includes(writes, "/home/u/project/new") {
+		t.Errorf("it writes %q", writes)
+	}
+}
+
+func TestTheStrictLevelReadsItsProgramAndItsPermissions(t *testing.T) {
+	s := &switchboard.Server{
+		Command: []string{"tool", "/srv/data/file", "/home/u/notes"},
+		Walls:   switchboard.Confinement{Level: switchboard.SandboxStrict, Read: []string{"/mnt/other"}, Write: []string{"/home/u/project/src"}, Exec: []string{"/usr/bin/runner"}},
+	}
+	o := Plan(s, "/bin/tool", nil, ourMachine)
+	reads, _ := granted(o, readRight)
+	for path, want := range map[string]bool{
+		"/bin/tool": true, "/usr/bin/env": true, "/mnt/other": true, "/srv/data/file": true, "/home/u/project/src/main": true,
+		"/home/u/notes/a": false, "/home/u/.npm/x": false, "/tmp/x": false, "/etc/shadow": false,
+	} {
+		if includes(reads, path) != want {
+			t.Errorf("that it reads %s is not %v: %q", path, want, reads)
+		}
+	}
+	// The kernel executes what the first line of a script names.
+	t.Setenv("PATH", "/usr/bin")
+	if runs, _ := granted(o, execRight); !slices.Equal(runs, []string{"/bin/tool", "/usr/bin/env", "/usr/bin/runner"}) {
+		t.Errorf("it executes %q", runs)
+	}
+	if !o.NoNetwork || !o.OwnHome || !o.OwnTemp {
+		t.Errorf("its order is %+v", o)
+	}
+}
+
+// What the operator names for one server is not hidden from it, and stays hidden from the others.
+func TestASecretThatTheOperatorNamesIsRead(t *testing.T) {
+	s := &switchboard.Server{Command: []string{"tool"}, Env: map[string]switchboard.Secret{"KEY_FILE": switchboard.NewSecret("/home/u/.ssh/id")}}
+	reads, _ := granted(Plan(s, "/bin/tool", nil, ourMachine), readRight)
+	writes, _ := granted(Plan(s, "/bin/tool", nil, ourMachine), writeRight)
+	if !slices.Contains(reads, "/home/u/.ssh/id") || includes(writes, "/home/u/.ssh/id") {
+		t.Errorf("it reads %q and writes %q", reads, writes)
+	}
+}
+
+func TestAnOpenServerHasNoWalls(t *testing.T) {
+	o := Plan(&switchboard.Server{Walls: switchboard.Confinement{Level: switchboard.SandboxOff}}, "/bin/tool", nil, ourMachine)
+	if e, err := o.Raise(); err != nil || len(e.Walls)+len(e.Missing) > 0 || o.OwnTemp {
+		t.Errorf("%+v, %v", e, err)
+	}
+}
+
+// Whatever the settings of a server name, its rules include nothing of Switchboard's own.
+func FuzzRules(f *testing.F) {
+	f.Add("/home/u", ".", true)
+	f.Add("--x=/home/u/project/.switchboard", "../project", false)
+	f.Add("/home/u/project/out", "/home/u/.aws", true)
+	f.Fuzz(func(t *testing.T, word, dir string, strict bool) {
+		s := &switchboard.Server{Command: []string{"tool", word}, Dir: dir, Env: map[string]switchboard.Secret{"X": switchboard.NewSecret(word)}}
+		if strict {
+			s.Walls.Level = switchboard.SandboxStrict
+		}
+		all, _ := Plan(s, "/bin/tool", nil, ourMachine).rules(ourDisk)
+		for _, r := range all {
+			for own := range maps.Keys(ourDisk) {
+				hidden := slices.ContainsFunc(ourMachine.Own, func(o string) bool { return within(own, o) })
+				if hidden && within(own, r.path) && r.allow&^seeRight != 0 {
+					t.Fatalf("%q in %q gets %s by the rule %+v", word, dir, own, r)
+				}
+			}
+		}
+	})
+}
