@@ -1,6 +1,7 @@
 package wall
 
 import (
+	"cmp"
 	"maps"
 	"path"
 	"slices"
@@ -100,7 +101,7 @@ func TestNothingHiddenIsInARule(t *testing.T) {
 		"in the home":                 {Command: named(), Dir: "/home/u"},
 		"strict, with the home":       {Command: named("/home/u"), Walls: switchboard.Confinement{Level: switchboard.SandboxStrict, Read: []string{"/home/u"}, Write: []string{"/home/u/project"}}},
 	} {
-		o := Plan(s, "/bin/tool", nil, ourMachine)
+		o := Plan(atStandard(s), "/bin/tool", nil, ourMachine)
 		reads, _ := granted(o, readRight)
 		writes, _ := granted(o, writeRight)
 		secrets := []string{"/home/u/.ssh/id", "/mnt/cloud/keys", "/home/u/project/switchboard.yaml", "/home/u/project/.switchboard/store", "/dev/sda", "/dev/shm/p/switchboard.yaml", "/dev/shm/p/.switchboard/store"}
@@ -120,7 +121,7 @@ func TestTheStandardLevelWritesFewPlaces(t *testing.T) {
 		Command: []string{"npx", "-y", "@scope/server", "/srv/data", "--db=/srv/new/db.sqlite", "https://example.com/a/b", "/etc/passwd"}, Dir: "/home/u/project/src",
 		Env: map[string]switchboard.Secret{"FILE": switchboard.NewSecret("/tmp/x"), "CACHE_DIR": switchboard.NewSecret("/srv/cache"), "TOKEN": switchboard.NewSecret("a/b")},
 	}
-	o := Plan(s, "/usr/bin/npx", []string{"HOME=/home/u"}, ourMachine)
+	o := Plan(atStandard(s), "/usr/bin/npx", []string{"HOME=/home/u"}, ourMachine)
 	writes, fixed := granted(o, writeRight)
 	want := []string{"/dev/null", "/dev/shm/p/work", "/dev/shm/q", "/home/u/.npm", "/home/u/project/src", "/srv/data", "/tmp", "/tmp/x"}
 	if !slices.Equal(writes, want) || !slices.Equal(fixed, []string{"/dev/shm", "/dev/shm/p"}) {
@@ -139,7 +140,7 @@ func TestTheStandardLevelWritesFewPlaces(t *testing.T) {
 
 // A program that may change a folder with Switchboard's own files in it can make nothing there, and the report says so.
 func TestAFolderWithSomethingHiddenIsFixed(t *testing.T) {
-	o := Plan(&switchboard.Server{Command: []string{"tool"}}, "/bin/tool", nil, ourMachine)
+	o := Plan(atStandard(&switchboard.Server{Command: []string{"tool"}}), "/bin/tool", nil, ourMachine)
 	writes, fixed := granted(o, writeRight)
 	if want := []string{"/dev/shm", "/dev/shm/p", "/home/u/project"}; !slices.Equal(fixed, want) {
 		t.Errorf("fixed are %q, want %q", fixed, want)
@@ -154,7 +155,7 @@ func TestTheStrictLevelReadsItsProgramAndItsPermissions(t *testing.T) {
 		Command: []string{"tool", "/srv/data/file", "/home/u/notes"},
 		Walls:   switchboard.Confinement{Level: switchboard.SandboxStrict, Read: []string{"/mnt/other"}, Write: []string{"/home/u/project/src"}, Exec: []string{"/usr/bin/runner"}},
 	}
-	o := Plan(s, "/bin/tool", nil, ourMachine)
+	o := Plan(atStandard(s), "/bin/tool", nil, ourMachine)
 	reads, _ := granted(o, readRight)
 	for path, want := range map[string]bool{
 		"/bin/tool": true, "/usr/bin/env": true, "/mnt/other": true, "/srv/data/file": true, "/home/u/project/src/main": true,
@@ -177,8 +178,8 @@ func TestTheStrictLevelReadsItsProgramAndItsPermissions(t *testing.T) {
 // What the operator names for one server is not hidden from it, and stays hidden from the others.
 func TestASecretThatTheOperatorNamesIsRead(t *testing.T) {
 	s := &switchboard.Server{Command: []string{"tool"}, Env: map[string]switchboard.Secret{"KEY_FILE": switchboard.NewSecret("/home/u/.ssh/id")}}
-	reads, _ := granted(Plan(s, "/bin/tool", nil, ourMachine), readRight)
-	writes, _ := granted(Plan(s, "/bin/tool", nil, ourMachine), writeRight)
+	reads, _ := granted(Plan(atStandard(s), "/bin/tool", nil, ourMachine), readRight)
+	writes, _ := granted(Plan(atStandard(s), "/bin/tool", nil, ourMachine), writeRight)
 	if !slices.Contains(reads, "/home/u/.ssh/id") || includes(writes, "/home/u/.ssh/id") {
 		t.Errorf("it reads %q and writes %q", reads, writes)
 	}
@@ -201,7 +202,7 @@ func FuzzRules(f *testing.F) {
 		if strict {
 			s.Walls.Level = switchboard.SandboxStrict
 		}
-		all, _ := Plan(s, "/bin/tool", nil, ourMachine).rules(ourDisk)
+		all, _ := Plan(atStandard(s), "/bin/tool", nil, ourMachine).rules(ourDisk)
 		for _, r := range all {
 			for own := range maps.Keys(ourDisk) {
 				hidden := slices.ContainsFunc(ourMachine.Own, func(o string) bool { return within(own, o) })
@@ -211,4 +212,10 @@ func FuzzRules(f *testing.F) {
 			}
 		}
 	})
+}
+
+// atStandard gives a server without a level the level standard.
+func atStandard(s *switchboard.Server) *switchboard.Server {
+	s.Walls.Level = cmp.Or(s.Walls.Level, switchboard.SandboxStandard)
+	return s
 }
