@@ -107,7 +107,7 @@ func (a *fileChanges) lock(ctx context.Context) (release func(), err error) {
 	if a.options.Data == "" {
 		return free, nil
 	}
-	f, err := ownfile.Open(filepath.Join(a.options.Data, "change.lock"), os.O_CREATE|os.O_RDWR)
+	f, err := openChangeLock(a.options.Data)
 	if err != nil {
 		free()
 		return nil, err
@@ -128,6 +128,14 @@ func (a *fileChanges) lock(ctx context.Context) (release func(), err error) {
 		free()
 		return nil, errors.Join(err, f.Close())
 	}
+}
+
+// openChangeLock opens the file that processes lock to change files. With a shared store, nothing else has made the data folder.
+func openChangeLock(data string) (*os.File, error) {
+	if err := ownfile.MakeFolders(data); err != nil {
+		return nil, err
+	}
+	return ownfile.Open(filepath.Join(data, "change.lock"), os.O_CREATE|os.O_RDWR)
 }
 
 // putInForce reads the files again and tells the other replicas. The error says why they were refused.

@@ -165,7 +165,7 @@ type ToxicCombination struct {
 
 // CombineFlows returns the toxic combination of the tools, in their order; nil if one of the three bits is missing.
 func CombineFlows(tools []*Tool) *ToxicCombination {
-	var c ToxicCombination
+	c := ToxicCombination{Brings: []string{}, Sees: []string{}, Carries: []string{}} // lists in the API are never null
 	var all FlowBits
 	for _, t := range tools {
 		f, id := t.Contract.Flow, t.ID.String()

@@ -50,7 +50,7 @@ func (o *Order) bound() error {
 // Raise takes on the walls of an order, for this thread and everything that it starts from then on. The caller must hold the thread until it ends,
 // and must not use it for anything else. An error means that the program must not be started.
 func (o *Order) Raise() (e InEffect, err error) {
-	e.Level = o.Level
+	e.Level, e.Walls = o.Level, []string{}
 	if o.Level == switchboard.SandboxOff {
 		return e, nil
 	}

@@ -254,7 +254,7 @@ func pathIn(word, dir string) string {
 
 // Absent returns the report about a program that gets no walls, and why. The error says that its level demands them.
 func (o *Order) Absent(why string) (e InEffect, err error) {
-	e.Level = o.Level
+	e.Level, e.Walls = o.Level, []string{}
 	if o.Level == switchboard.SandboxOff {
 		return e, nil
 	}

@@ -39,7 +39,11 @@ func Admit(t *testing.T, dir string, server switchboard.ServerID, kind switchboa
 			PinID: switchboard.PinID{Server: server, Kind: kind, Name: name}, Digest: digest, State: switchboard.LifeActive, By: "tester", At: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
 		})
 	}
-	text, err := lockfile.SetAdmitted([]byte(ReadFile(t, file)), pins...)
+	var present []byte // nil: there is no such file
+	if was := ReadFile(t, file); was != "" {
+		present = []byte(was)
+	}
+	text, err := lockfile.SetAdmitted(present, pins...)
 	if err != nil {
 		t.Fatal(err)
 	}

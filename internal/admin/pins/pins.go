@@ -284,9 +284,11 @@ func (r *Registrar) write(ctx context.Context, d PinDecision) error {
 		if err != nil {
 			return nil, err
 		}
-		present, err := lockfile.Read(lockfile.Name, text)
-		if err != nil {
-			return nil, err
+		present := map[switchboard.PinID]switchboard.AdmittedPin{}
+		if text != nil {
+			if present, err = lockfile.Read(lockfile.Name, text); err != nil {
+				return nil, &switchboard.Error{Code: switchboard.CodeConfig, Text: err.Error(), Hint: "nothing was decided; repair the file first"}
+			}
 		}
 		if e, named := present[d.ID]; named && d.To == switchboard.LifeActive && e.Digest == d.Digest && e.State == d.To {
 			return nil, changedMeanwhile(e.By + " has let it in")
