@@ -89,7 +89,7 @@ type OtherOffer struct {
 	Since      time.Time `json:"since"`
 }
 
-// Other offers of one server, by their pin.
+// OtherOffers are the other offers of one server, by their pin.
 type OtherOffers map[PinKey]OtherOffer
 
 // keyOf returns the key of an object in a list of the kind. ok is false if the object has no name.

@@ -93,8 +93,12 @@ func TestAFlowCostsTheStoreAsLittleAsItCan(t *testing.T) {
 			bits switchboard.FlowBits
 			want string
 		}{
-			{switchboard.Carries, "1 reads, 0 writes"}, {switchboard.Sees, "0 reads, 1 writes"}, {switchboard.Sees, "0 reads, 0 writes"},
-			{switchboard.Carries, "1 reads, 0 writes"}, {switchboard.Brings, "0 reads, 1 writes"}, {switchboard.Carries, "0 reads, 0 writes"},
+			{switchboard.Carries, "1 reads, 0 writes"},
+			{switchboard.Sees, "0 reads, 1 writes"},
+			{switchboard.Sees, "0 reads, 0 writes"},
+			{switchboard.Carries, "1 reads, 0 writes"},
+			{switchboard.Brings, "0 reads, 1 writes"},
+			{switchboard.Carries, "0 reads, 0 writes"},
 		} {
 			if _, err := p.whole.Call(t.Context(), p.call(step.bits)); err != nil {
 				t.Fatal(err)

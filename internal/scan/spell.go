@@ -36,7 +36,7 @@ func spell(text string, lines bool) string {
 			r = '}'
 		case lines && r < utf8.RuneSelf && isLineByte(byte(r)):
 			b.WriteRune(r)
-		case isUnseen(r) && !(IsHidden(r) && r != '\n' && r != '\t' && staysVisible(r, before, text[next:])):
+		case isUnseen(r) && (!IsHidden(r) || r == '\n' || r == '\t' || !staysVisible(r, before, text[next:])):
 			b.WriteString(`\u{` + strconv.FormatInt(int64(r), 16) + `}`)
 			r = '}' // what follows belongs to the sign that people see
 		default:

@@ -11,7 +11,7 @@ import (
 
 func TestWhatIsInvisibleIsSpeltOut(t *testing.T) {
 	for text, want := range map[string]string{
-		"plain ✓ žluť 👩‍💻 ❤️ 数\u3000字 می‌خواهم": "plain ✓ žluť 👩‍💻 ❤️ 数\u3000字 می‌خواهم",
+		"plain ✓ žluť 👩‍💻 ❤️ 数\u3000字 می\u200cخواهم": "plain ✓ žluť 👩‍💻 ❤️ 数\u3000字 می\u200cخواهم",
 		"two\nlines\tand":                                         `two\u{a}lines\u{9}and`,
 		"\x1b]52;c;aGk=\x07\x1b[2J":                               `\u{1b}]52;c;aGk=\u{7}\u{1b}[2J`,
 		"C1 \u009b2J, \x9b2J, \xff\xc3":                           `C1 \u{9b}2J, \x9b2J, \xff\xc3`,

@@ -50,7 +50,13 @@ func TestNoCommandPrintsACharacterThatHides(t *testing.T) {
 		append([]string{"explain", "all", "--tool", "a/work"}, at...), append([]string{"explain", "all", "--tool", "a/" + hidden}, at...), append([]string{"call", "work", string(arguments)}, at...),
 		append([]string{"call", hidden}, at...), append([]string{"tasks"}, at...), append([]string{"runs"}, at...), append([]string{"decisions", "list"}, at...), append([]string{"receipts", "list"}, at...),
 		append([]string{"approvals", "list"}, at...), append([]string{"approvals", "show", waiting.Approvals[0].ID}, at...), append([]string{"now"}, at...), append([]string{"server", "list"}, at...),
-		append([]string{"pins", "list"}, at...), append([]string{"annotate", "a"}, at...), append([]string{"budget"}, at...), {"doctor"}, {"logs"}, {"validate"}, {"status", hidden}, {"help", hidden}, {"docs", hidden},
+		append([]string{"pins", "list"}, at...), append([]string{"annotate", "a"}, at...), append([]string{"budget"}, at...),
+		{"doctor"},
+		{"logs"},
+		{"validate"},
+		{"status", hidden},
+		{"help", hidden},
+		{"docs", hidden},
 	} {
 		out, errs, _ := rig.Command(t, dir, command...)
 		if command[0] == "call" {

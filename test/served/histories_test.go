@@ -140,7 +140,7 @@ func newChronicle(t *testing.T, seed uint64, replicas int) *chronicle {
 	}
 	store := ""
 	if replicas > 1 {
-		store = fmt.Sprintf("store: %q\ncluster: {secret: \"${file:secret}\", listen: \"127.0.0.1:0\"}\n", redistest.Start(t).URL())
+		store = fmt.Sprintf("store: %q\ncluster: {secret: \"${file:secret}\", listen: \"127.0.0.1:0\"}\nadmin: {edit: true}\n", redistest.Start(t).URL())
 	}
 	for range replicas {
 		g := &rig.Gateway{T: t, Dir: t.TempDir()}
@@ -497,5 +497,7 @@ func accept(t *testing.T, g *rig.Gateway, server string) {
 	if a := g.AskAdmin(t, "", http.MethodGet, "/v1/pins/one?"+query, ""); json.Unmarshal([]byte(a.Body), &d) != nil || d.Offered == "" && d.State == "active" {
 		return
 	}
-	g.AskAdmin(t, "", http.MethodPost, "/v1/pins/accept?"+query, fmt.Sprintf(`{"digest":%q}`, cmp.Or(d.Offered, d.Digest)))
+	if a := g.AskAdmin(t, "", http.MethodPost, "/v1/pins/accept?"+query, fmt.Sprintf(`{"digest":%q}`, cmp.Or(d.Offered, d.Digest))); a.Status != http.StatusOK {
+		t.Logf("what %s offers is not accepted: %s", server, a.Body)
+	}
 }

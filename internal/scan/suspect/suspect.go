@@ -161,7 +161,7 @@ func (s *scanner) add(rule string, at textPlace, text string) {
 	if s.counts[tier] == maxFindings {
 		return
 	}
-	where := scan.Spell(cut(at.begin(maxWhere), maxWhere))
+	where := scan.Spell(cut(at.begin(), maxWhere))
 	if s.seen[[2]string{rule, where}] {
 		return
 	}

@@ -15,7 +15,8 @@ import (
 type textPlace []string
 
 // begin returns the place with dots, or its beginning of limit bytes or a little more: a name may have half a MiB.
-func (p textPlace) begin(limit int) string {
+func (p textPlace) begin() string {
+	const limit = maxWhere
 	var b strings.Builder
 	for i, name := range p {
 		if b.Len() > limit {

@@ -16,13 +16,13 @@ func plainTexts(value []byte, at textPlace) (all []string) {
 	switch {
 	case len(value) == 0:
 	case len(at) > maxDepth && (value[0] == '{' || value[0] == '['):
-		return []string{at.begin(maxWhere) + "=" + unquote(string(value))}
+		return []string{at.begin() + "=" + unquote(string(value))}
 	case value[0] == '"':
-		return []string{at.begin(maxWhere) + "=" + unquote(string(value[1:len(value)-1]))}
+		return []string{at.begin() + "=" + unquote(string(value[1:len(value)-1]))}
 	case value[0] == '{':
 		for name, member := range wire.Members(value) {
 			below := append(slices.Clone(at), name)
-			all = append(all, below.begin(maxWhere)+" is "+name)
+			all = append(all, below.begin()+" is "+name)
 			all = append(all, plainTexts(member, below)...)
 		}
 	case value[0] == '[':
@@ -50,7 +50,7 @@ func FuzzTheWalkYieldsTheTextsOfAValue(f *testing.F) {
 			if isName {
 				sign = " is "
 			}
-			got = append(got, at.begin(maxWhere)+sign+unquote(spelling))
+			got = append(got, at.begin()+sign+unquote(spelling))
 		})
 		if !wire.Strict([]byte(text)) {
 			return
@@ -76,7 +76,7 @@ func matches(p *pattern, words []spokenWord, not class) bool {
 		}
 		for i := at; i < len(words) && i <= at+steps[0].gap; i++ {
 			between := slices.ContainsFunc(words[at-1:i], func(w spokenWord) bool { return w.ends })
-			if words[i].class.meets(steps[0].kinds) && !(steps[0].clause && between) && from(i+1, steps[1:]) {
+			if words[i].class.meets(steps[0].kinds) && (!steps[0].clause || !between) && from(i+1, steps[1:]) {
 				return true
 			}
 		}
