@@ -615,7 +615,10 @@ func TestAgentsThatAreNotOursWorkThroughSwitchboard(t *testing.T) {
 				}
 				e := newEar()
 				b := &backend{first: rand.Text(), second: rand.Text(), listed: e.listed}
-				config := write(t, t.TempDir(), "switchboard.yaml", fmt.Sprintf("servers:\n  behind: {transport: http, url: %q}\n", listen(t, b.handler())))
+				dir := t.TempDir()
+				config := write(t, dir, "switchboard.yaml", fmt.Sprintf("servers:\n  behind: {transport: http, url: %q}\ntenants:\n  default: {servers: [behind], allow: [by_name], trial: [behind]}\n", listen(t, b.handler())))
+				write(t, dir, "tenants/default/tenant.yaml", "tenant: default\ndefault_task: all\n") // a tool that comes later is tried
+				write(t, dir, "tenants/default/tasks/all.yaml", "task_id: all\nrequired_capabilities: [{tools: [\"*/*\"]}]\n")
 
 				var s endpoint
 				if transport == "http" {

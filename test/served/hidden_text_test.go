@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/scan"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
@@ -26,6 +27,7 @@ func TestNoCommandPrintsACharacterThatHides(t *testing.T) {
 	dir := rig.LayOut(t, "-- switchboard.yaml --\napprovals: {wait: 1s}\nservers:\n  "+row+"\ntenants:\n  default: {servers: [\"*\"], allow: [by_name]}\n"+
 		"-- policies/all.rego --\npackage switchboard\nallowed_tools contains c.id if some c in input.candidate_tools\nobligations[\"a/stop\"] contains {\"type\": \"require_approval\"}\ndeny[\"a/none\"] contains \"never\" if false\n"+
 		"-- tenants/default/tenant.yaml --\ntenant: default\ndefault_task: all\n-- tenants/default/tasks/all.yaml --\ntask_id: all\n"+rig.RequireAll)
+	rig.Admit(t, dir, "a", switchboard.PinTool, tool(`"work"`), tool(`"stop"`))
 	g := rig.Serve(t, dir)
 	s := g.Open(t, "/mcp", false)
 	rig.Eventually(t, "the tool is there", func() string {

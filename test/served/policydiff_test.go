@@ -138,7 +138,7 @@ deny[c.id] contains sprintf("outside of the workspace: %s", [input.call.argument
 func TestAProposedRuleOnArgumentsIsShownOnTheCallsThatWereMade(t *testing.T) {
 	t.Parallel() // it waits for records
 	const private, token = "what nobody looks at", "ghp_0123456789abcdefABCDEF"
-	h := rig.ServeTenants(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeRow("a", fmt.Sprintf(rig.Tool, "open"), fmt.Sprintf(rig.Tool, "close"))+"\nTENANTS\n", "", map[string]rig.TenantConfig{
+	h := rig.ServeTenants(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeRow("a", fmt.Sprintf(rig.Tool, "open"), fmt.Sprintf(rig.Tool, "close"))+"\nTENANTS\n-- overlays/a.yaml --\nserver: a\ntools: {open: {flow: []}}\n", "", map[string]rig.TenantConfig{
 		"acme":     {Rego: pathRule, More: "record: policy_inputs\n"},
 		"umbrella": {Rego: pathRule},
 		"initech":  {Rego: rig.AllowAll},

@@ -23,8 +23,8 @@ type pinListRequest struct {
 
 // A PinQuery names one definition.
 type PinQuery struct {
-	Server switchboard.ServerID `query:"server" required:"true" minLength:"1" maxLength:"64"`
-	Kind   switchboard.PinKind  `query:"kind" enum:"tool,prompt,template,instructions" default:"tool"`
+	Server switchboard.ServerID `query:"server" required:"true" minLength:"1" maxLength:"64" doc:"The server that offers it."`
+	Kind   switchboard.PinKind  `query:"kind" enum:"tool,prompt,template,instructions" default:"tool" doc:"What it is."`
 	Name   string               `query:"name" maxLength:"4096" doc:"The name of the tool or prompt, or the URI template; absent for instructions."`
 }
 
