@@ -218,70 +218,62 @@ type definitionComparison func(admitted, offered json.RawMessage) (Class, []Diff
 
 // judge decides about one definition, and returns the bytes that are passed on.
 func (j *offerJudge) judge(k PinKey, offered []byte, compare definitionComparison) (PinVerdict, []byte) {
-	v := PinVerdict{Key: k}
 	pin, known := j.pins.Pins[k]
-	if entry, named := j.terms.Entries[k]; named {
-		pin, known = j.byFile(k, pin, entry, offered), true
-	} else if j.terms.Rules.Strict() {
-		v.State, v.Why = switchboard.LifeNew, "no person has let it in"
-		v.Other = j.other(k, offered, Narrower, nil, "")
-		j.each(v)
-		return v, offered
-	}
-	if !known {
+	entry, named := j.terms.Entries[k]
+	switch {
+	case named:
+		pin = j.byFile(k, pin, entry, offered)
+	case j.terms.Rules.Strict():
+		return j.refuse(k, offered, switchboard.LifeNew, "no person has let it in", Narrower, "")
+	case !known:
 		pin = j.firstSight(k, offered)
 	}
-	v.Pin, v.State, v.Successor = pin, pin.State, pin.Successor
-	switch {
-	case pin.Digest == "":
-		v.State = switchboard.LifeSuspended
-		if rule := j.findInOffer(k, offered); rule != "" {
-			v.Why = "its definition has a blocking finding: " + rule
-			v.Other = j.other(k, offered, Poisoned, nil, rule)
-		} else {
-			v.Why = "its server has offered too many names over time, and no new one is let in"
-			v.Other = j.other(k, offered, Narrower, nil, "")
-		}
-	case pin.State == switchboard.LifeSuspended:
-		v.Why = "a person has suspended it"
-	case pin.State == switchboard.LifeRetired:
-		v.Why = "it is retired"
-	case pin.State == switchboard.LifeTesting:
-		v.Why = "it was not in the first list of its server, and no person has let it in"
-	}
 	if pin.Digest == "" {
-		j.each(v)
-		return v, offered
-	}
-	if !pin.Gone.IsZero() && pin.State != switchboard.LifeRetired {
-		if pin.Gone, v.Pin.Gone = (time.Time{}), (time.Time{}); len(offered) > 0 {
-			j.fresh[k] = pin
+		if rule := j.findInOffer(k, offered); rule != "" {
+			return j.refuse(k, offered, switchboard.LifeSuspended, "its definition has a blocking finding: "+rule, Poisoned, rule)
 		}
+		return j.refuse(k, offered, switchboard.LifeSuspended, "its server has offered too many names over time, and no new one is let in", Narrower, "")
 	}
-	passed := []byte(pin.Definition)
-	if string(offered) != pin.Definition {
-		digest, err := DigestOf(offered)
-		if err == nil && digest == pin.Digest {
-			if pin.Definition == "" {
-				passed = offered
-			}
-		} else {
-			v.Other = j.changed(k, offered, digest, pin, compare)
-		}
-	} else {
-		passed = offered // which shares the memory of the offer
+	if !pin.Gone.IsZero() && pin.State != switchboard.LifeRetired { // it is back
+		pin.Gone = time.Time{}
+		j.fresh[k] = pin
 	}
+	v := PinVerdict{Key: k, State: pin.State, Pin: pin, Successor: pin.Successor, Why: whyOf(pin.State)}
+	v.Other = j.changed(k, offered, pin, compare)
 	if other, ok := j.reports.Others[k]; ok && other.Digest != pin.Digest {
+		if other.Admitted != pin.Digest { // it was compared with another definition, and its replica compares it again soon
+			other.Class = max(other.Class, Narrower)
+		}
 		v.Other = worseOffer(v.Other, &other)
 	}
 	if v.Other != nil {
 		j.applyChange(&v, pin)
-		if pin.Definition == "" {
-			passed = offered
-		}
 	}
 	j.each(v)
-	return v, passed
+	if pin.Definition == "" || string(offered) == pin.Definition {
+		return v, offered // which shares the memory of the offer
+	}
+	return v, []byte(pin.Definition)
+}
+
+// refuse returns the verdict on a definition that nothing was let in of.
+func (j *offerJudge) refuse(k PinKey, offered []byte, state switchboard.LifeState, why string, class Class, rule string) (PinVerdict, []byte) {
+	v := PinVerdict{Key: k, State: state, Why: why, Other: j.other(k, offered, "", class, nil, rule)}
+	j.each(v)
+	return v, offered
+}
+
+// whyOf returns the reason that a state alone gives.
+func whyOf(s switchboard.LifeState) string {
+	switch s {
+	case switchboard.LifeSuspended:
+		return "a person has suspended it"
+	case switchboard.LifeRetired:
+		return "it is retired"
+	case switchboard.LifeTesting:
+		return "it was not in the first list of its server, and no person has let it in"
+	}
+	return ""
 }
 
 // applyChange sets the state of a definition that its server offers otherwise.
@@ -339,18 +331,22 @@ func describe(o *OtherOffer) string {
 	return o.Class.String()
 }
 
-// changed compares the offered definition with the admitted one.
-func (j *offerJudge) changed(k PinKey, offered []byte, digest string, pin Pin, compare definitionComparison) *OtherOffer {
-	if was, ok := j.reports.Own[k]; ok && was.Digest == digest && digest != "" {
+// changed compares the offered definition with the admitted one. It returns nil if the server offers the admitted one.
+func (j *offerJudge) changed(k PinKey, offered []byte, pin Pin, compare definitionComparison) *OtherOffer {
+	if string(offered) == pin.Definition {
+		return nil
+	}
+	digest, err := DigestOf(offered)
+	if err == nil && digest == pin.Digest {
+		return nil
+	}
+	if was, ok := j.reports.Own[k]; ok && was.Digest == digest && was.Admitted == pin.Digest && err == nil {
 		j.own[k] = was
 		return &was // compared before
 	}
 	class, all := Narrower, []Difference(nil)
-	if digest != "" && pin.Definition != "" {
+	if err == nil && pin.Definition != "" {
 		class, all = compare(json.RawMessage(pin.Definition), offered)
-	}
-	if class == Same {
-		return nil // of a definition without a digest
 	}
 	rule := j.findInOffer(k, offered)
 	if rule != "" && pin.Definition != "" && j.findBlocking(k, []byte(pin.Definition)) == rule {
@@ -359,16 +355,16 @@ func (j *offerJudge) changed(k PinKey, offered []byte, digest string, pin Pin, c
 	if rule != "" {
 		class = Poisoned
 	}
-	return j.other(k, offered, class, all, rule)
+	return j.other(k, offered, pin.Digest, class, all, rule)
 }
 
 // other notes an offer that is not the admitted one.
-func (j *offerJudge) other(k PinKey, offered []byte, class Class, all []Difference, rule string) *OtherOffer {
+func (j *offerJudge) other(k PinKey, offered []byte, admitted string, class Class, all []Difference, rule string) *OtherOffer {
 	digest, err := DigestOf(offered)
 	if err != nil {
 		digest = ""
 	}
-	o := OtherOffer{Digest: digest, Class: class, Rule: rule, Since: j.now}
+	o := OtherOffer{Digest: digest, Admitted: admitted, Class: class, Rule: rule, Since: j.now}
 	if was, ok := j.reports.Own[k]; ok && was.Digest == digest {
 		o.Since = was.Since
 	}

@@ -117,6 +117,26 @@ func TestATwiceChangedToolHasTheWorseStateOnAllReplicas(t *testing.T) {
 	}
 }
 
+// A report compares an offer with the definition that was admitted then. If a person admits another one, the offer is compared again.
+func TestAReportAboutAnotherAdmittedDefinitionDoesNotCount(t *testing.T) {
+	stricter := offering(`"type":"object"`, `"type":"object","required":["a"]`)
+	offered := stricter
+	offered.Tools = [][]byte{[]byte(strings.Replace(string(stricter.Tools[0]), "looks", "peeks", 1))}
+	strictPins, pins := Judge(stricter, &ServerPins{}, Reports{}, OfferTerms{}, day, nil).Pins, Judge(first, &ServerPins{}, Reports{}, OfferTerms{}, day, nil).Pins
+	words := Judge(offered, strictPins, Reports{}, OfferTerms{}, day, nil)
+	if _, a := look(t, words); !a.Frozen {
+		t.Fatalf("other words make it %+v", a)
+	}
+	for name, c := range map[string]struct {
+		offered switchboard.Offer
+		reports Reports
+	}{"of its own": {offered, Reports{Own: words.Others}}, "of another replica": {first, Reports{Others: words.Others}}} {
+		if _, a := look(t, Judge(c.offered, pins, c.reports, OfferTerms{}, day, nil)); a.State != switchboard.LifeSuspended {
+			t.Errorf("with a report %s, a narrower definition makes it %+v", name, a)
+		}
+	}
+}
+
 func TestWhatIsNewAfterTheFirstListIsTried(t *testing.T) {
 	pins := Judge(first, &ServerPins{}, Reports{}, OfferTerms{}, day, nil).Pins
 	o := first

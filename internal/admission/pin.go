@@ -83,6 +83,7 @@ type ServerPins struct {
 type OtherOffer struct {
 	Digest     string    `json:"digest"`
 	Definition string    `json:"definition,omitempty"` // "" if it is too large to be kept
+	Admitted   string    `json:"admitted,omitempty"`   // the digest of the admitted definition that Class compares it with
 	Class      Class     `json:"class"`
 	Members    []string  `json:"members,omitempty"` // that differ, the first few
 	Rule       string    `json:"rule,omitempty"`    // of the blocking finding, for Poisoned

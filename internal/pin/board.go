@@ -75,12 +75,12 @@ type pinnedServer struct {
 	others   map[string]admission.OtherOffers // by the other replicas
 	merged   admission.OtherOffers            // others
 
-	last *judgedOffer // nil if there is none
-	old  bool         // something has changed since last was judged
+	last *lastOffer // nil if there is none
+	old  bool       // something has changed since last was judged
 }
 
-// A judgedOffer is the last offer of a server with its judgment.
-type judgedOffer struct {
+// A lastOffer is the last offer of a server with its judgment.
+type lastOffer struct {
 	offer  switchboard.Offer
 	terms  admission.OfferTerms
 	passed switchboard.Offer
@@ -124,7 +124,7 @@ func (b *Board) Admit(ctx context.Context, offers []switchboard.Offer, terms fun
 			known := len(s.pins.Pins)
 			passed[i] = b.admit(ctx, s, o, t)
 			letIn.Add(int64(len(s.pins.Pins) - known))
-			s.last, s.old = &judgedOffer{*o, t, passed[i]}, false
+			s.last, s.old = &lastOffer{*o, t, passed[i]}, false
 			return nil
 		})
 	}
@@ -188,7 +188,7 @@ func (b *Board) admit(ctx context.Context, s *pinnedServer, o *switchboard.Offer
 
 func sameReports(a, b admission.OtherOffers) bool {
 	return maps.EqualFunc(a, b, func(x, y admission.OtherOffer) bool {
-		return x.Digest == y.Digest && x.Class == y.Class && x.Rule == y.Rule && x.Since.Equal(y.Since)
+		return x.Digest == y.Digest && x.Admitted == y.Admitted && x.Class == y.Class && x.Rule == y.Rule && x.Since.Equal(y.Since)
 	})
 }
 
