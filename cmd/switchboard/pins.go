@@ -55,7 +55,7 @@ func (c *pinsListCmd) Run(ctx context.Context, io streams) error {
 		return err
 	}
 	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "DEFINITION\tSTATE\tCHANGE\tSINCE\tBY\tWHY\t")
+	fmt.Fprintln(w, "DEFINITION\tKIND\tSTATE\tCHANGE\tSINCE\tBY\tWHY\t")
 	for i := range rows {
 		r := &rows[i]
 		state := string(r.State)
@@ -70,14 +70,17 @@ func (c *pinsListCmd) Run(ctx context.Context, io streams) error {
 		if !r.Since.IsZero() {
 			since = clockText(r.Since)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t\n", printable(nameOfPin(r), 80), state, r.Class, since, printable(by, 40), printable(r.Why, 160))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", printable(nameOfPin(r), 80), r.Kind, state, r.Class, since, printable(by, 40), printable(r.Why, 160))
 	}
 	return w.Flush()
 }
 
-// nameOfPin returns the pin as commands take it.
+// nameOfPin returns the definition as commands take it, beside its kind.
 func nameOfPin(r *pins.PinRow) string {
-	return switchboard.PinID{Server: r.Server, Kind: r.Kind, Name: r.Name}.String()
+	if r.Kind == switchboard.PinInstructions {
+		return string(r.Server)
+	}
+	return string(r.Server) + "/" + r.Name
 }
 
 // pinFlags name one definition.
@@ -102,7 +105,7 @@ func (c *pinFlags) query() (url.Values, error) {
 
 type pinsDiffCmd struct{ pinFlags }
 
-// Run prints one definition, or what has changed in it.
+// Run prints one definition, or the difference to the offered one.
 func (c *pinsDiffCmd) Run(ctx context.Context, io streams) error {
 	q, err := c.query()
 	if err != nil {
@@ -112,12 +115,8 @@ func (c *pinsDiffCmd) Run(ctx context.Context, io streams) error {
 	if err != nil {
 		return err
 	}
-	if c.JSON {
-		_, err := io.raw.Write(answer.body)
-		return err
-	}
-	var d pins.PinDetail
-	if err := json.Unmarshal(answer.body, &d); err != nil {
+	d, err := printPinJSON(io, c.JSON, answer)
+	if d == nil {
 		return err
 	}
 	fmt.Fprintf(io.out, "%s is %s", printable(nameOfPin(&d.PinRow), 200), d.State)
@@ -141,7 +140,20 @@ func (c *pinsDiffCmd) Run(ctx context.Context, io streams) error {
 	return nil
 }
 
-// decide sends a decision, and prints what is the case then.
+// printPinJSON prints an answer with one definition as it is, if raw, and then returns nil. Otherwise it returns the definition.
+func printPinJSON(io streams, raw bool, answer *adminAnswer) (*pins.PinDetail, error) {
+	if raw {
+		_, err := io.raw.Write(answer.body)
+		return nil, err
+	}
+	d := &pins.PinDetail{}
+	if err := json.Unmarshal(answer.body, d); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// decide sends a decision, and prints the state that follows.
 func (c *pinFlags) decide(ctx context.Context, io streams, what string, body map[string]any) error {
 	q, err := c.query()
 	if err != nil {
@@ -151,12 +163,8 @@ func (c *pinFlags) decide(ctx context.Context, io streams, what string, body map
 	if err != nil {
 		return err
 	}
-	if c.JSON {
-		_, err := io.raw.Write(answer.body)
-		return err
-	}
-	var d pins.PinDetail
-	if err := json.Unmarshal(answer.body, &d); err != nil {
+	d, err := printPinJSON(io, c.JSON, answer)
+	if d == nil {
 		return err
 	}
 	_, err = fmt.Fprintf(io.out, "%s is %s now, by %s\n", printable(nameOfPin(&d.PinRow), 200), d.State, printable(d.By, 40))

@@ -16,7 +16,7 @@ type validateCmd struct {
 	outputFlags
 }
 
-// Run reads the configuration and prints its faults, or what it contains.
+// Run reads the configuration and prints its faults, or a summary.
 func (v *validateCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 	c, err := v.checkConfig(ctx, log)
 	if err != nil {

@@ -28,7 +28,7 @@ func previewOffers(a *App, was *servingState, c *config.Config) []switchboard.Of
 	return a.pins.Preview(a.fleet.Offers(), admissionTerms(a, c))
 }
 
-// admissionTerms returns the terms on which offers are judged by a configuration.
+// admissionTerms returns the terms of a configuration for the offers of each server.
 func admissionTerms(a *App, c *config.Config) func(*switchboard.Offer) admission.OfferTerms {
 	rules := make(map[switchboard.ServerID]switchboard.AdmissionRules, len(c.Servers))
 	for i := range c.Servers {

@@ -108,7 +108,7 @@ func approvalsIn(raw *rawAnswer, id string) (reasons []string) {
 	return reasons
 }
 
-// nameAskingRules fills in which rules ask for the approval in o.
+// nameAskingRules writes the names of the rules that ask for the approval into o.
 func (j callJudge) nameAskingRules(ctx context.Context, o *switchboard.Obligations) error {
 	rules, err := j.findAskingRules(ctx)
 	if err != nil {

@@ -5,7 +5,7 @@ import "time"
 // A LifeState is where a tool, prompt or template is in its life (design part 14, The life of a tool).
 type LifeState string
 
-// The states of what servers offer.
+// The states.
 const (
 	LifeTesting    LifeState = "testing"    // a candidate only where a tenant tries its server; see Tenant.Trial
 	LifeActive     LifeState = "active"     // a candidate
@@ -84,7 +84,7 @@ func (r AdmissionRules) Strict() bool { return r.Trust == TrustStrict }
 // Suspends reports whether a change suspends that would freeze otherwise.
 func (r AdmissionRules) Suspends() bool { return r.Changed == ChangedSuspend || r.Strict() }
 
-// An Admission says in which state a tool is, where that is not plainly active. It is part of what decisions read. Do not modify it.
+// An Admission is the state of a tool that is not plainly active. Decisions read it. Do not modify it.
 type Admission struct {
 	State LifeState
 

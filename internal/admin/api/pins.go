@@ -55,7 +55,7 @@ var pinDecisions = []struct {
 	{"deprecate-pin", "/v1/pins/deprecate", switchboard.LifeDeprecated, "Name the successor of a tool, which stays in use"},
 }
 
-// pinRoutes are the routes about what servers offer, and what is let in of it.
+// pinRoutes are the routes about pins.
 type pinRoutes struct{ *API }
 
 func (p pinRoutes) add() {

@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -210,7 +211,7 @@ func (r *Registrar) decide(ctx context.Context, d PinDecision) error {
 			return err
 		}
 		err := r.write(ctx, d)
-		if own, ok := err.(*switchboard.Error); ok && own.Code == switchboard.CodeNotChangedHere { //nolint:errorlint // EditPins returns it as it is
+		if own, ok := errors.AsType[*switchboard.Error](err); ok && own.Code == switchboard.CodeNotChangedHere {
 			return nil // the store has it
 		}
 		return err
