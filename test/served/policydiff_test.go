@@ -227,7 +227,7 @@ func TestCallsWithPricesAndApprovalsReplayAndAProposedRuleThatAsksDeniesNone(t *
 	t.Parallel() // it waits for records
 	law.Hold(t, law.Deterministic)
 	h := rig.ServeTenants(t, "-- switchboard.yaml --\napprovals: {wait: 1s}\nbudgets: [{id: paid, limit: 1, window: forever}]\nservers:\n  "+rig.FakeRow("a", fmt.Sprintf(rig.Tool, "open"))+
-		"\nTENANTS\n-- overlays/a.yaml --\nserver: a\ntools:\n  open: {price: {call: 0.001, each: {/texts: 0.01}}}\n", "",
+		"\nTENANTS\n-- overlays/a.yaml --\nserver: a\ntools:\n  open: {flow: [], price: {call: 0.001, each: {/texts: 0.01}}}\n", "",
 		map[string]rig.TenantConfig{"acme": {Rego: askingRule, More: "record: policy_inputs\n"}})
 	for _, modern := range []bool{false, true} {
 		s := h.OpenAs("acme", modern)
