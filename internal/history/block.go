@@ -14,14 +14,14 @@ import (
 
 // A block holds the steps of one span of time. Encoded, with every number as a uvarint, it is
 //
-//	format   1 byte: 3
+//	format   1 byte: 4
 //	writers  their number; for each: its id (8 bytes), the number of its last write
 //	pairs    their number; for each: the length of the tenant's id and the id, the length of the server's id and the id
 //	steps    their number; for each: its index in the block, and the number of its series; for each series:
 //	         the index of its pair, a mask of the numbers that are not 0, and these numbers
 //
-// Writers come in the order of their last writes, steps by index, and pairs and series by name. Blocks of the formats 1 and 2 are read, too:
-// the former have no numbers from firstCode on, the latter none from firstExtra on.
+// Writers come in the order of their last writes, steps by index, and pairs and series by name. Blocks of older formats are read, too: 1 has no numbers from firstCode
+// on, 2 none from firstExtra on, and 3 has only codesBefore4 of refusalCodes.
 type stepBlock struct {
 	writers []blockWriter
 	steps   map[int]historyStep
@@ -37,7 +37,7 @@ type blockWriter struct {
 }
 
 const (
-	blockFormat = 3
+	blockFormat = 4
 	maxWriters  = 32      // of a block; the one that has written least recently is forgotten
 	maxName     = 256     // bytes of an id; configured ids are shorter
 	maxNumber   = 1 << 53 // of calls; JSON's numbers are exact up to it
@@ -187,7 +187,7 @@ func decodeBlock(data []byte) (*stepBlock, error) {
 	if len(data) > maxBlock {
 		return nil, errDamaged
 	}
-	b, r := newBlock(), &blockReader{rest: data[1:]}
+	b, r := newBlock(), &blockReader{rest: data[1:], format: data[0]}
 	b.writers = r.writers()
 	pairs := r.pairs()
 	for range r.count(maxSteps) {
@@ -211,9 +211,9 @@ func decodeBlock(data []byte) (*stepBlock, error) {
 // openBlock returns the pairs of a block that decodes, and a reader at its steps. A block of no bytes has no steps.
 func openBlock(data []byte) (*blockReader, []seriesKey) {
 	if len(data) == 0 {
-		return &blockReader{rest: []byte{0}}, nil
+		return &blockReader{rest: []byte{0}, format: blockFormat}, nil
 	}
-	r := &blockReader{rest: data[1:]}
+	r := &blockReader{rest: data[1:], format: data[0]}
 	_ = r.writers()
 	return r, r.pairs()
 }
@@ -241,6 +241,7 @@ const maxSteps = 30
 // A blockReader reads the parts of an encoded block. After it has found damage, it reads zeros.
 type blockReader struct {
 	rest    []byte
+	format  byte
 	damaged bool
 }
 
@@ -273,10 +274,19 @@ func (r *blockReader) bytes(n int) []byte {
 
 func (r *blockReader) counts() (c counts) {
 	mask := r.number(1<<numbers - 1)
-	for i := range c {
-		if mask&(1<<i) != 0 {
-			c[i] = r.number(maxNumber)
+	for i := range numbers {
+		if mask&(1<<i) == 0 {
+			continue
 		}
+		at := i
+		if r.format < 4 && i >= firstCode+codesBefore4 {
+			at += len(refusalCodes) - codesBefore4
+		}
+		if at >= numbers {
+			r.damaged, r.rest = true, nil
+			return counts{}
+		}
+		c[at] = r.number(maxNumber)
 	}
 	return c
 }

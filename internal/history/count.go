@@ -50,7 +50,11 @@ var refusalCodes = [...]switchboard.Code{
 	switchboard.CodeBudgetExceeded, switchboard.CodeNotPriced,
 	switchboard.CodeApprovalPending, switchboard.CodeApprovalRefused, switchboard.CodeApprovalGone,
 	switchboard.CodeTooManyAsked,
+	switchboard.CodeSuspended, switchboard.CodeRetired, switchboard.CodeNotLetIn,
 }
+
+// codesBefore4 is how many of refusalCodes the block formats before 4 have.
+const codesBefore4 = 23
 
 // numberOf returns the index of the number that counts refusals with the code.
 func numberOf(code switchboard.Code) int {

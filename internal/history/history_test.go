@@ -219,6 +219,28 @@ func TestBlocksOfTheFormatsBeforeAreRead(t *testing.T) {
 	}
 }
 
+func TestNumbersBehindTheCodesKeepTheirPlacesWhenCodesAreAdded(t *testing.T) {
+	t.Parallel()
+	const others, spent = firstCode + codesBefore4, firstCode + codesBefore4 + 1 // as format 3 has them
+	b := newBlock()
+	b.add(3, historyStep{seriesKey{"acme", "files"}: {numCalls: 9, firstCode: 5, others: 2, spent: 70}})
+	data := b.encode()
+	data[0] = 3
+	was, err := decodeBlock(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := *was.steps[3][seriesKey{"acme", "files"}], (counts{numCalls: 9, firstCode: 5, otherCodes: 2, numSpent: 70}); got != want {
+		t.Errorf("%v, want %v", got, want)
+	}
+	b.add(3, historyStep{seriesKey{"acme", "files"}: {numUncounted: 1}}) // format 3 has no such number
+	data = b.encode()
+	data[0] = 3
+	if _, err := decodeBlock(data); !errors.Is(err, errDamaged) {
+		t.Errorf("%v, want %v", err, errDamaged)
+	}
+}
+
 func TestSpendIsKeptWithoutACallAndWithEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestStore()
@@ -499,7 +521,7 @@ func TestADamagedBlockIsReplacedAndOneOfAnotherVersionIsNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestStore()
 		name := fmt.Sprint(scales[1].start(time.Now()))
-		for data, survives := range map[string]bool{"\x02\xff": false, "\x04whatever": true} {
+		for data, survives := range map[string]bool{"\x02\xff": false, string([]byte{blockFormat + 1}) + "whatever": true} {
 			if _, err := s.Memory.Apply(t.Context(), store.Change{Group: scales[1].group(), Writes: []store.Write{{Name: name, Was: store.Any, Data: []byte(data)}}}); err != nil {
 				t.Fatal(err)
 			}

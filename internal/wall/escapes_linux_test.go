@@ -300,5 +300,5 @@ func startDaemon(string) error {
 }
 
 func init() {
-	escapes["wait"] = func(string) error { time.Sleep(time.Minute); return nil }
+	escapes["wait"] = func(string) error { time.Sleep(time.Hour); return nil } // until it is killed
 }

@@ -98,7 +98,9 @@ func newPlace(t *testing.T, dir string) *place {
 	p.words["docker"] = filepath.Join(dir, "docker.sock")
 	p.words["syslog"] = filepath.Join(dir, "syslog.sock")
 	p.listen(t)
-	p.server = switchboard.Server{Command: []string{program, "escape"}, Dir: p.words["own"]}
+	p.server = switchboard.Server{Command: []string{program, "escape"}, Dir: p.words["own"], Env: map[string]switchboard.Secret{
+		"GORACE": switchboard.NewSecret("atexit_sleep_ms=0"), // else a program with the race detector sleeps for a second at its end
+	}}
 	p.spawn = process.NewSpawner([]string{program, "guard"})
 	p.spawn.Own = func() []string { return []string{filepath.Join(dir, "data"), p.words["config"]} }
 	t.Cleanup(p.spawn.Close)
