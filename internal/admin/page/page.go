@@ -13,11 +13,9 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
-	"embed"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"html/template"
 	"io"
 	"log/slog"
 	"mime"
@@ -87,7 +85,7 @@ type Options struct {
 // A Page answers browsers. Use New. It is safe for concurrent use.
 type Page struct {
 	o      Options
-	views  func() *template.Template
+	views  *templateSet
 	live   openLive
 	shared liveAnswers
 	opened sync.Map // has the names of the templates that were shown
@@ -95,14 +93,9 @@ type Page struct {
 	unsigned chan struct{} // has one element for each larger form without a session that is being answered
 }
 
-//go:embed views
-var files embed.FS
-
 // New returns a Page.
 func New(o Options) *Page {
-	return &Page{o: o, unsigned: make(chan struct{}, maxUnsignedForms), views: sync.OnceValue(func() *template.Template {
-		return template.Must(template.New("").Funcs(functions).ParseFS(files, "views/*.html"))
-	})}
+	return &Page{o: o, unsigned: make(chan struct{}, maxUnsignedForms), views: newTemplateSet()}
 }
 
 // Takes reports whether the page answers requests for a path.
@@ -483,7 +476,7 @@ func (p *Page) show(w http.ResponseWriter, status int, view string, data scene) 
 		defer p.o.Opened()
 	}
 	var b bytes.Buffer
-	if err := p.views().ExecuteTemplate(&b, view, data); err != nil {
+	if err := p.views.of(view).Execute(&b, data); err != nil {
 		p.o.Log.Error("a page cannot be shown", "view", view, "err", err)
 		http.Error(w, "this page cannot be shown; the log output of Switchboard says why", http.StatusInternalServerError)
 		return
