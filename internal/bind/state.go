@@ -94,7 +94,8 @@ func NewState(in Input, was *State) *State {
 	c := in.Config
 	s := &State{
 		Config: c, statusTool: in.StatusTool, wholeResults: in.WholeResults, Starting: in.Starting,
-		Servers: map[switchboard.ServerID]*switchboard.Server{}, Offers: map[switchboard.ServerID]switchboard.Offer{}, Tenants: map[switchboard.TenantID]*Tenant{},
+		Servers: make(map[switchboard.ServerID]*switchboard.Server, len(c.Servers)), Offers: make(map[switchboard.ServerID]switchboard.Offer, len(in.Offers)),
+		Tenants: make(map[switchboard.TenantID]*Tenant, len(c.Tenants)),
 	}
 	keys := make([]identity.Key, len(c.Keys))
 	for i, k := range c.Keys {
@@ -119,7 +120,7 @@ func NewState(in Input, was *State) *State {
 	for i := range c.Servers {
 		s.Servers[c.Servers[i].ID] = &c.Servers[i]
 	}
-	var sources []catalog.Source
+	sources := make([]catalog.Source, 0, len(in.Offers))
 	for _, o := range in.Offers {
 		server := s.Servers[o.Server]
 		if server == nil {

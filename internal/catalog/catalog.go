@@ -80,11 +80,15 @@ func Build(sources []Source, overlays map[switchboard.ToolID]switchboard.Overlay
 func (s *Snapshot) Rebuild(sources []Source, overlays map[switchboard.ToolID]switchboard.Overlay, tax *switchboard.Taxonomy) *Snapshot {
 	next := &Snapshot{tax: tax, taxonomyKey: taxonomyFields(tax)}
 	said := byServer(overlays)
-	sorted := slices.Clone(sources)
-	slices.SortStableFunc(sorted, func(a, b Source) int {
+	sorted := make([]*Source, len(sources))
+	for i := range sources {
+		sorted[i] = &sources[i]
+	}
+	slices.SortStableFunc(sorted, func(a, b *Source) int {
 		return strings.Compare(string(a.Offer.Server), string(b.Offer.Server))
 	})
 
+	next.servers = make([]*serverState, 0, len(sorted))
 	var todo []*serverState
 	for i := 0; i < len(sorted); {
 		id := sorted[i].Offer.Server
@@ -92,7 +96,7 @@ func (s *Snapshot) Rebuild(sources []Source, overlays map[switchboard.ToolID]swi
 		for j < len(sorted) && sorted[j].Offer.Server == id {
 			j++
 		}
-		v := &serverState{id: id, source: sorted[i], overlays: said[id], taxonomyKey: next.taxonomyKey, duplicateID: j-i > 1}
+		v := &serverState{id: id, source: *sorted[i], overlays: said[id], taxonomyKey: next.taxonomyKey, duplicateID: j-i > 1}
 		i = j
 		old := s.server(id)
 		if old != nil && old.sameInputs(v) {

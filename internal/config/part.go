@@ -132,6 +132,11 @@ func (l *loader) checkPolicies(t *tenantFolder) {
 // lists the faulty parts.
 func (l *loader) settleParts() {
 	l.settleKeys(l.tenantFolders)
+	keys := 0
+	for _, t := range l.tenantFolders {
+		keys += len(t.keys)
+	}
+	l.cfg.Keys = slices.Grow(l.cfg.Keys, keys)
 	for _, t := range l.tenantFolders {
 		l.settleTenant(t)
 	}

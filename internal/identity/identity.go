@@ -58,9 +58,9 @@ func principalNameOf(p switchboard.Principal) principalName {
 // then any caller on this machine is the local principal.
 func New(keys []Key, local *switchboard.Tenant, keyless bool, check KeyCheck) *Ring {
 	r := &Ring{
-		byHash:          map[[sha256.Size]byte]switchboard.Principal{},
-		byName:          map[principalName]switchboard.Principal{},
-		hashes:          map[principalName][][sha256.Size]byte{},
+		byHash:          make(map[[sha256.Size]byte]switchboard.Principal, len(keys)),
+		byName:          make(map[principalName]switchboard.Principal, len(keys)+1),
+		hashes:          make(map[principalName][][sha256.Size]byte, len(keys)),
 		check:           check,
 		expiries:        map[principalName]time.Time{},
 		principalCounts: map[switchboard.TenantID]int{},
@@ -74,14 +74,14 @@ func New(keys []Key, local *switchboard.Tenant, keyless bool, check KeyCheck) *R
 			Tenant: k.Tenant, ID: k.ID, Auth: switchboard.AuthAPIKey, Tasks: k.Tasks,
 			Roles: k.Roles, Tier: k.Tier, Mode: k.Mode,
 		}
-		if _, has := r.byName[principalNameOf(p)]; !has { // a principal may have several keys
+		name := principalNameOf(p)
+		if _, has := r.byName[name]; !has { // a principal may have several keys
 			r.principalCounts[k.Tenant]++
 		}
-		name := principalNameOf(p)
 		r.byHash[k.Hash], r.byName[name] = p, p
 		r.hashes[name] = append(r.hashes[name], k.Hash)
 		if !k.Expires.IsZero() {
-			r.expiries[principalNameOf(p)] = k.Expires
+			r.expiries[name] = k.Expires
 		}
 	}
 	return r
