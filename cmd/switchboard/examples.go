@@ -114,6 +114,10 @@ var examples = map[string][]string{
 		"switchboard server add github --secret-env GITHUB_TOKEN -- github-mcp-server stdio",
 		"switchboard server add search https://mcp.example.com/mcp --secret-header Authorization",
 	},
+	"server update": {
+		"switchboard server update files",
+		"switchboard server update files 2025.8.21 --json",
+	},
 	"server remove": {
 		"switchboard server remove files",
 		"switchboard server remove files --dry-run",

@@ -23,6 +23,7 @@ var parity = map[string][]string{
 	"server enable":  {"enable-server"},
 	"server restart": {"restart-server"},
 	"server add":     {"change-file"},
+	"server update":  {"here: it asks npm, and writes a file that is reviewed like code"},
 	"server connect": {"here: it opens the store, and the browser comes back to it"}, "server disconnect": {"here: it opens the store"},
 	"server remove":   {"change-file"},
 	"search":          {"search-tools"},

@@ -18,6 +18,7 @@ import (
 
 type serverCmd struct {
 	Add        serverAddCmd        `cmd:"" help:"Add a server to the configuration. A running Switchboard takes it by itself."`
+	Update     serverUpdateCmd     `cmd:"" help:"Show what another version of a server's package would change, and take it."`
 	Remove     serverRemoveCmd     `cmd:"" help:"Remove servers from the configuration, with the secrets that commands wrote for them."`
 	Connect    serverConnectCmd    `cmd:"" help:"Connect a server that demands a sign-in: your browser opens its provider's page, where you consent."`
 	Disconnect serverDisconnectCmd `cmd:"" help:"End a connection: its tokens are deleted, and revoked at the provider."`

@@ -46,6 +46,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/notice"
+	"github.com/summit-switchboard/switchboard/internal/npm"
 	"github.com/summit-switchboard/switchboard/internal/pin"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/preview"
@@ -325,6 +326,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Neighbors:     current.neighbors,
 		Guard:         o.Guard,
 		Own:           func() []string { return ownFiles(a, c) },
+		Prepare:       npm.NewKeeper(packagesFolder(o.Data), a.store, o.Log).Prepare,
 		Name:          o.Name,
 		Version:       o.Version,
 		OnChange: func() {

@@ -28,7 +28,7 @@ internal/admin/pins: internal/admission internal/canonical internal/change inter
 internal/admin/trial: internal/admin internal/admin/approvals internal/identity internal/switchboard internal/upstream/endpoint internal/wire
 internal/admission: internal/canonical internal/contract internal/decide internal/switchboard internal/wire
 internal/annotate: internal/config/edit internal/document internal/scan internal/switchboard internal/wire
-internal/app: internal/admin internal/admin/api internal/admin/approvals internal/admin/page internal/admin/pins internal/admin/trial internal/admission internal/approval internal/archive internal/atom internal/bind internal/budget internal/cache internal/canonical internal/capability internal/certfile internal/change internal/cluster internal/commit internal/config internal/connlimit internal/constraint internal/contract internal/credential internal/event internal/gateway internal/grant internal/health internal/heap internal/history internal/idempotency internal/identity internal/idleconn internal/lazyexpand internal/notice internal/ownfile internal/pin internal/policy internal/policy/boundary internal/policysource internal/preview internal/question internal/recall internal/receipt internal/replay internal/revocation internal/run internal/scan internal/scan/suspect internal/shown internal/signin internal/standing internal/store internal/store/feed internal/surface internal/switchboard internal/telemetry internal/turn internal/upstream internal/upstream/slot internal/vault internal/verdict internal/watch internal/whatif internal/wire
+internal/app: internal/admin internal/admin/api internal/admin/approvals internal/admin/page internal/admin/pins internal/admin/trial internal/admission internal/approval internal/archive internal/atom internal/bind internal/budget internal/cache internal/canonical internal/capability internal/certfile internal/change internal/cluster internal/commit internal/config internal/connlimit internal/constraint internal/contract internal/credential internal/event internal/gateway internal/grant internal/health internal/heap internal/history internal/idempotency internal/identity internal/idleconn internal/lazyexpand internal/notice internal/npm internal/ownfile internal/pin internal/policy internal/policy/boundary internal/policysource internal/preview internal/question internal/recall internal/receipt internal/replay internal/revocation internal/run internal/scan internal/scan/suspect internal/shown internal/signin internal/standing internal/store internal/store/feed internal/surface internal/switchboard internal/telemetry internal/turn internal/upstream internal/upstream/slot internal/vault internal/verdict internal/watch internal/whatif internal/wire
 internal/atom: internal/canonical internal/capability internal/dial internal/store internal/store/feed internal/store/lease internal/switchboard internal/wire
 internal/approval: internal/canonical internal/store internal/switchboard internal/wire
 internal/archive: internal/canonical internal/store internal/switchboard
@@ -46,7 +46,7 @@ internal/clientfile: internal/document internal/switchboard
 internal/cluster: internal/store internal/store/lease internal/switchboard
 internal/commit: internal/budget internal/receipt internal/store internal/switchboard internal/wire
 internal/completion:
-internal/config: internal/capability internal/certfile internal/contract internal/document internal/endpoint internal/lockfile internal/ownfile internal/route internal/scan/suspect internal/secret internal/switchboard
+internal/config: internal/capability internal/certfile internal/contract internal/document internal/endpoint internal/lockfile internal/npm/packagelock internal/ownfile internal/route internal/scan/suspect internal/secret internal/switchboard
 internal/config/edit: internal/config internal/document internal/rewrite internal/switchboard
 internal/connect: internal/clientfile internal/config internal/config/edit internal/document internal/importer internal/ownfile internal/rewrite internal/switchboard
 internal/connlimit: internal/access internal/httphead
@@ -55,7 +55,7 @@ internal/contract: internal/canonical internal/capability internal/catalog inter
 internal/credential: internal/dial internal/oauth internal/receipt internal/route internal/store internal/switchboard internal/upstream/link internal/vault internal/wire
 internal/decide: internal/canonical internal/capability internal/switchboard
 internal/dial:
-internal/doctor: internal/config internal/connect internal/join internal/notice internal/ownfile internal/route internal/serving internal/store internal/switchboard internal/upstream internal/upstream/endpoint internal/upstream/link internal/upstream/process
+internal/doctor: internal/config internal/connect internal/join internal/notice internal/npm internal/ownfile internal/route internal/serving internal/store internal/switchboard internal/upstream internal/upstream/endpoint internal/upstream/link internal/upstream/process
 internal/document: internal/switchboard
 internal/endpoint: internal/dial internal/switchboard
 internal/event: internal/switchboard
@@ -77,6 +77,9 @@ internal/logoutput: internal/ownfile internal/upstream/process
 internal/markdown:
 internal/matcher: internal/decide internal/switchboard
 internal/notice: internal/dial internal/store internal/store/feed internal/store/lease internal/switchboard
+internal/npm: internal/npm/packagelock internal/store internal/switchboard
+internal/npm/packagelock: internal/canonical internal/switchboard
+internal/npm/update: internal/admission internal/npm internal/npm/packagelock internal/switchboard internal/upstream
 internal/oauth: internal/dial internal/switchboard
 internal/ownfile:
 internal/pin: internal/admission internal/store internal/store/feed internal/switchboard

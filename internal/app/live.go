@@ -135,6 +135,7 @@ func calledAs(s *switchboard.Server) (sum [sha256.Size]byte) {
 	}
 	add(s.URL, s.Dir, fmt.Sprint(len(s.Command)))
 	add(s.Command...)
+	add(s.Package.Name, s.Package.Version, s.Package.Lock)
 	add(s.Network.Cert, s.Network.Key)
 	for _, all := range []map[string]switchboard.Secret{s.Headers, s.Env} {
 		add(fmt.Sprint(len(all)))

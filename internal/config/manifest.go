@@ -148,6 +148,9 @@ func (l *loader) manifestDigest(ref manifestRef) string {
 	for i := range l.cfg.Servers {
 		if s := &l.cfg.Servers[i]; s.ID == ref.server {
 			_, _ = fmt.Fprintf(sum, "%q %q %q %q", s.Transport, s.URL, s.Command, s.Dir)
+			if s.Package.Name != "" {
+				_, _ = fmt.Fprintf(sum, " %q", s.Package)
+			}
 		}
 	}
 	return hex.EncodeToString(sum.Sum(nil))

@@ -1,12 +1,17 @@
 package config
 
 import (
+	"errors"
+	"io/fs"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/summit-switchboard/switchboard/internal/document"
+	"github.com/summit-switchboard/switchboard/internal/npm/packagelock"
 	"github.com/summit-switchboard/switchboard/internal/scan/suspect"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 // exactVersions are, for each program that fetches a package and runs it, what stands between the name of the package and an exact version.
@@ -82,5 +87,72 @@ func warnOfAlike(what string, names []placedName) {
 	for earlier, later := range suspect.AlikeNames(all) {
 		was := names[earlier]
 		names[later].at.Warn("%s %s looks like %s at %s:%d:%d, and is another one; if one of them is mistyped, correct it", what, document.Shown(all[later]), document.Shown(was.name), was.at.File, was.at.Line, was.at.Column)
+	}
+}
+
+// packageLocks is the folder of the lock files of packages, beside the main file.
+const packageLocks = "packages"
+
+// PackageLock returns the name of the lock file of a server's package, in the folder of the configuration.
+func PackageLock(id switchboard.ServerID) string {
+	return packageLocks + "/" + string(id) + ".lock.json"
+}
+
+// packageKeys are the keys of package:.
+func (r *serverRow) packageKeys() *document.Keys {
+	return &document.Keys{
+		Rows: []document.Row{
+			{Key: "npm", Type: document.Text("a package", r.readPackage), Required: `name the package and its version, such as npm: "@modelcontextprotocol/server-filesystem@2025.8.21"`, Doc: "NAME@VERSION of an npm package. The version is exact. `switchboard server update` writes the lock file `packages/SERVER.lock.json`."},
+		},
+		Hints: map[string]string{"name": `write npm: NAME@VERSION`, "version": `write npm: NAME@VERSION`, "pypi": "only npm packages are installed; for another one, name its program in command", "uvx": "only npm packages are installed; for another one, name its program in command"},
+	}
+}
+
+// readPackage reads the package of a server and its lock.
+func (r *serverRow) readPackage(v document.Value, s string) {
+	spec, err := packagelock.ParseSpec(s)
+	if err != nil {
+		v.Fault("%s: %v", v.Shown(), err)
+		return
+	}
+	r.packages = append(r.packages, placedName{v.WithContext(""), spec.Name})
+	p := &r.server.Package
+	p.Name, p.Version = spec.Name, spec.Version
+	if r.disabled[string(r.server.ID)] {
+		return
+	}
+	name := PackageLock(r.server.ID)
+	update := "switchboard server update " + string(r.server.ID)
+	text, err := r.readFile(name, packagelock.MaxBytes)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		v.Fault("there is no %s, which says exactly what belongs to the package; %s looks at the package and writes it", name, update)
+		return
+	case err != nil:
+		v.Fault("%s cannot be read: %s", name, document.ErrorText(err))
+		return
+	}
+	l, err := packagelock.Read(text)
+	switch {
+	case err != nil:
+		v.Fault("%s: %v; %s writes it anew", name, err, update)
+	case l.Spec != spec:
+		v.Fault("%s is for %s; %s %s looks at the version that is named here, and writes its lock", name, l.Spec, update, spec.Version)
+	default:
+		p.Lock = string(text)
+		r.checkProgram(v, l)
+	}
+}
+
+// checkProgram reports a command that names no program of the package.
+func (r *serverRow) checkProgram(v document.Value, l *packagelock.Lock) {
+	names := l.ProgramNames()
+	switch command := r.server.Command; {
+	case len(names) == 0:
+		v.Fault("%s has no program that could be started", l.Spec)
+	case len(command) == 0 && len(names) > 1:
+		v.Fault("%s has several programs, so command must name one: %s", l.Spec, strings.Join(names, ", "))
+	case len(command) > 0 && !slices.Contains(names, command[0]):
+		v.Fault("command begins with %q, which is no program of %s; it has: %s", command[0], l.Spec, strings.Join(names, ", "))
 	}
 }

@@ -49,6 +49,7 @@ func (r *serverRow) keys() *document.Keys {
 			{Key: "headers", Type: r.forHTTP("headers", document.Custom("a map from header to text", document.Schema{"type": "object", "additionalProperties": text}, func(v document.Value) { s.Headers = r.readHeaders(v) })), Doc: "For http: headers of every request. A secret is a reference: `${env:NAME}`, `${file:PATH}` or `${secret:NAME}`."},
 			{Key: "credential", Type: r.forHTTP("credential", document.Map(r.credentialKeys, r.checkCredential)), Late: true, Doc: "For http: how Switchboard gets the tokens for a server that demands a sign-in (OAuth). [Hosted servers](hosted-servers.md) shows each kind."},
 			{Key: "command", Type: r.forStdio("command", document.Custom("a list of texts", texts, r.readCommand)), Doc: "For stdio: the program and its arguments; no shell reads them. Required with stdio. A program with a / in its name is relative to the folder of switchboard.yaml."},
+			{Key: "package", Type: r.forStdio("package", document.Map(r.packageKeys, nil)), Late: true, Doc: "For stdio: the [package](packages.md) that has the program. Switchboard installs it as its lock file says, and checks it before each start. `command` then names a program of the package and its arguments; it may be absent if there is one program and no argument."},
 			{Key: "env", Type: r.forStdio("env", document.Custom("a map from variable to text", document.Schema{"type": "object", "additionalProperties": text}, r.readEnv)), Late: true, Doc: "For stdio: environment variables, added to a small safe base: the program does not inherit ours. A secret is a reference: `${env:NAME}`, `${file:PATH}` or `${secret:NAME}`."},
 			{Key: "allow_env", Type: r.forStdio("allow_env", document.Texts("a list of variables", r.readAllowEnv)), Doc: "For stdio: names in env that are otherwise refused, because they change which code the server runs."},
 			{Key: "dir", Type: r.forStdio("dir", document.Custom("a path", text, r.readDir)), Doc: "For stdio: the working folder, relative to the folder of switchboard.yaml."},
@@ -121,7 +122,9 @@ func (l *loader) readServer(e document.NamedValue) {
 	case switchboard.TransportHTTP:
 		r.row.Require("url", "write the address of the server")
 	case switchboard.TransportStdio:
-		r.row.Require("command", "write the program and its arguments as a list")
+		if !r.row.HasKey("package") {
+			r.row.Require("command", "write the program and its arguments as a list")
+		}
 	}
 	r.row.ReadLate()
 }

@@ -63,6 +63,9 @@ type need struct {
 	row     *switchboard.Server // one of them
 }
 
+// isCommand reports whether the program is the one that the row names, and not one that it needs.
+func (n *need) isCommand() bool { return n.row.Package.Name == "" && n.program == n.row.Command[0] }
+
 // unusable says for each server that cannot start why. Nothing else is to be said about it.
 type unusable map[switchboard.ServerID]string
 
@@ -75,7 +78,7 @@ func (x programCheck) checkPrograms(ctx context.Context) unusable {
 	var known []need
 	all := x.needs()
 	for _, n := range all {
-		if n.program != n.row.Command[0] {
+		if !n.isCommand() {
 			continue
 		}
 		if remedy := process.StartRemedy(n.row); remedy != "" {
@@ -91,7 +94,7 @@ func (x programCheck) checkPrograms(ctx context.Context) unusable {
 	}
 	for _, n := range all { // what installs npx installs node too
 		n.servers = slices.DeleteFunc(n.servers, func(id switchboard.ServerID) bool { return out[id] != "" })
-		if n.program != n.row.Command[0] && len(n.servers) > 0 {
+		if !n.isCommand() && len(n.servers) > 0 {
 			known = append(known, n)
 		}
 	}
@@ -135,6 +138,11 @@ func (x programCheck) needs() []need {
 	}
 	for i := range x.cfg.Servers {
 		s := &x.cfg.Servers[i]
+		if s.Package.Name != "" {
+			add("npm", s)
+			add("node", s)
+			continue
+		}
 		if s.Transport != switchboard.TransportStdio || len(s.Command) == 0 {
 			continue
 		}

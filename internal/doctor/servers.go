@@ -4,13 +4,16 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/notice"
+	"github.com/summit-switchboard/switchboard/internal/npm"
 	"github.com/summit-switchboard/switchboard/internal/route"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream"
@@ -189,6 +192,13 @@ func (x serverCheck) startServer(ctx context.Context, s switchboard.Server, toke
 	}
 	if tokens != nil {
 		o.Credentials = tokens.Of
+	}
+	if s.Package.Name != "" {
+		dir, err := os.MkdirTemp("", "switchboard-doctor-") // so that nothing of a Switchboard that runs is touched
+		if err == nil {
+			defer func() { _ = os.RemoveAll(dir) }()
+			o.Prepare = npm.NewKeeper(dir, nil, slog.New(slog.DiscardHandler)).Prepare
+		}
 	}
 	fleet := upstream.New(o)
 	fleet.Set([]switchboard.Server{s})

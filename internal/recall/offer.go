@@ -76,7 +76,11 @@ func (m *Memory) serverConfigDigest(s *switchboard.Server) switchboard.Digest {
 		return out
 	}
 	mac := hmac.New(sha256.New, []byte(m.key.Reveal()))
-	_, _ = mac.Write(canonical.Encode([]any{s.ID, s.Transport, s.URL, s.Command, s.Dir, secrets(s.Headers), secrets(s.Env)})) // it never fails
+	of := []any{s.ID, s.Transport, s.URL, s.Command, s.Dir, secrets(s.Headers), secrets(s.Env)}
+	if s.Package.Name != "" {
+		of = append(of, s.Package.Name, s.Package.Version, s.Package.Lock)
+	}
+	_, _ = mac.Write(canonical.Encode(of)) // it never fails
 	return canonical.Sum(mac.Sum(nil))
 }
 

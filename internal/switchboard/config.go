@@ -122,6 +122,17 @@ func (c *Confinement) Equal(o *Confinement) bool {
 		slices.Equal(c.Read, o.Read) && slices.Equal(c.Write, o.Write) && slices.Equal(c.Exec, o.Exec)
 }
 
+// A Package is the npm package that a server is a program of. The zero Package means none.
+type Package struct {
+	Name, Version string
+
+	// Lock is the text of the lock file, which says exactly which packages belong to it; see npm.ParseLock.
+	Lock string
+
+	// Dir is the folder that it is installed in, where the row is one to start a process with; "" in a configuration.
+	Dir string
+}
+
 // A Server is one MCP server behind Switchboard, as configured.
 type Server struct {
 	ID        ServerID
@@ -132,6 +143,7 @@ type Server struct {
 	Credential Credential        // TransportHTTP only
 
 	Command  []string          // TransportStdio only; the first element is the program
+	Package  Package           // TransportStdio only; if it has a name, Command names a program of it, and may be empty
 	Env      map[string]Secret // TransportStdio only; added to a small safe base
 	AllowEnv []string          // names in Env that this server gets although RefusedVariable refuses them; sorted
 	Dir      string            // TransportStdio only: its working directory; "" means ours

@@ -93,6 +93,10 @@ type Options struct {
 	// are none.
 	Own func() []string
 
+	// Prepare returns the row with which the program of a server is started: with the command of its package's program, say. Its error says why it must not be
+	// started. It is called before each start. nil means that rows are used as they are.
+	Prepare func(ctx context.Context, s *switchboard.Server) (*switchboard.Server, error)
+
 	MaxInFlight    int           // calls in flight at a server without a limit of its own; 0 means 256
 	MaxConnections int           // processes or sessions of one server; 0 means 64
 	IdleAfter      time.Duration // until the unused connection of a principal is closed; 0 means 10min
@@ -161,7 +165,7 @@ func New(o Options) *Fleet {
 	f.opts.hurry = f.hurry
 	f.clientInfo = link.NewClientInfo(f.opts.Name, f.opts.Version)
 	f.spawner = process.NewSpawner(o.Guard)
-	f.spawner.Own = o.Own
+	f.spawner.Own, f.spawner.Prepare = o.Own, o.Prepare
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	f.tasks.Run(f.maintain)
 	return f
@@ -210,7 +214,7 @@ func (f *Fleet) SetOnePrincipal(one bool) {
 // sameConnection reports whether a connection for the configuration a also serves b.
 func sameConnection(a, b *switchboard.Server) bool {
 	return a.Transport == b.Transport && a.URL == b.URL && a.Dir == b.Dir && a.Share == b.Share && a.MaxResult == b.MaxResult && a.Network.Equal(b.Network) &&
-		slices.Equal(a.Command, b.Command) && a.Walls.Equal(&b.Walls) &&
+		slices.Equal(a.Command, b.Command) && a.Package == b.Package && a.Walls.Equal(&b.Walls) &&
 		a.Credential.Equal(&b.Credential) &&
 		maps.EqualFunc(a.Headers, b.Headers, switchboard.Secret.Equal) &&
 		maps.EqualFunc(a.Env, b.Env, switchboard.Secret.Equal)

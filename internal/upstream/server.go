@@ -90,7 +90,7 @@ func newServer(f *Fleet, cfg switchboard.Server, old *server) *server {
 		}
 	}
 	if old != nil {
-		if was := old.config(); was.URL == cfg.URL && slices.Equal(was.Command, cfg.Command) {
+		if was := old.config(); was.URL == cfg.URL && slices.Equal(was.Command, cfg.Command) && was.Package.Name == cfg.Package.Name {
 			s.opener.Era = old.opener.Era
 			s.facts.inherit(old.facts)
 		}

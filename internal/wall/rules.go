@@ -81,6 +81,9 @@ func (o *Order) rules(d disk) (all []rule, fixed []string) {
 			}
 		}
 	}
+	if real, ok := d.Real(o.Installed); ok && o.Installed != "" {
+		x.allow[real] |= readRight | execRight
+	}
 	all = make([]rule, 0, len(x.allow))
 	for path, allow := range x.allow {
 		all = append(all, rule{path, allow})

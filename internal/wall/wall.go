@@ -69,6 +69,9 @@ type FileReach struct {
 	Named []string `json:"named,omitempty"`
 	Home  string   `json:"home,omitempty"` // of the user
 
+	// Installed is the folder of the program's package, which it may read and execute even if it is below one of Own; "" means none.
+	Installed string `json:"installed,omitempty"`
+
 	// Devices are patterns of files in /dev that it may use.
 	Devices []string `json:"devices,omitempty"`
 
@@ -149,7 +152,7 @@ func planStandard(s *switchboard.Server, program string, env []string, m Machine
 		Level: switchboard.SandboxStandard, Program: program,
 		FileReach: FileReach{
 			See: []string{"/"}, Exec: []string{"/", "/dev/shm"}, Write: []string{"/dev/shm", "/dev/mqueue"}, Devices: standardDevices,
-			Hidden: hidden(m, kind.sees), Own: m.Own, Named: named(s, m, true), Home: m.Home,
+			Hidden: hidden(m, kind.sees), Own: m.Own, Named: named(s, m, true), Home: m.Home, Installed: s.Package.Dir,
 		},
 		OwnTemp: !has(s, "TMPDIR"), Limits: StandardLimits,
 	}
@@ -187,7 +190,7 @@ func planStrict(s *switchboard.Server, program string, _ []string, m Machine) *O
 		Level: switchboard.SandboxStrict, Program: program,
 		FileReach: FileReach{
 			Read: slices.Concat(systemPlaces, w.Read), Exec: slices.Concat(loaders, w.Exec), Write: w.Write, Devices: strictDevices,
-			Hidden: hidden(m, nil), Own: m.Own, Named: named(s, m, false), Home: m.Home,
+			Hidden: hidden(m, nil), Own: m.Own, Named: named(s, m, false), Home: m.Home, Installed: s.Package.Dir,
 		},
 		NoNetwork: !w.AnyNetwork, OnlyIP: w.AnyNetwork, OwnTemp: true, OwnHome: !has(s, "HOME"), Limits: StrictLimits,
 	}

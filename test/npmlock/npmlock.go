@@ -22,6 +22,12 @@ func Need(t testing.TB, what string, programs ...string) {
 	NeedIn(t, ".", what, programs...)
 }
 
+// NeedClient is Need for a test that installs packages of its own: it needs npm and node.
+func NeedClient(t testing.TB, what string) {
+	t.Helper()
+	demand(t, what, missing(nil))
+}
+
 // NeedIn is Need for packages of the lock file in another folder. Tests of several packages may need the same folder at once.
 func NeedIn(t testing.TB, dir, what string, programs ...string) {
 	t.Helper()

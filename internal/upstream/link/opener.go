@@ -69,6 +69,13 @@ func (o *Opener) openProcess(ctx context.Context, cfg *switchboard.Server, c Usa
 	if c.Main {
 		o.OnStderr(nil)
 	}
+	if o.Spawner.Prepare != nil {
+		prepared, err := o.Spawner.Prepare(ctx, cfg)
+		if err != nil {
+			return nil, &ExchangeError{Kind: KindUnreachable, Gone: true, Text: o.Mask.Text(err.Error())}
+		}
+		cfg = prepared
+	}
 	proc, err := o.Spawner.Start(cfg)
 	if err != nil {
 		if _, ok := errors.AsType[*wall.UnavailableError](err); ok {

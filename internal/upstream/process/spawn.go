@@ -8,6 +8,7 @@ package process
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -72,6 +73,9 @@ type Process struct {
 type Spawner struct {
 	// Own returns Switchboard's own files and folders, which no program sees; nil means that there are none.
 	Own func() []string
+
+	// Prepare returns the row with which the program of a server is started. Its error says why it must not be started. nil means that rows are used as they are.
+	Prepare func(ctx context.Context, s *switchboard.Server) (*switchboard.Server, error)
 
 	guard []string // a command that runs Guard; nil means no guards, and no walls
 

@@ -1,0 +1,190 @@
+// Package packagelock reads the lock files of npm, as far as Switchboard takes them: files that name one package with an exact version, and all that it needs with an
+// integrity value each.
+package packagelock
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/summit-switchboard/switchboard/internal/canonical"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+const (
+	// MaxBytes limits a lock file. That of a server with 130 packages has 50 KB.
+	MaxBytes = 8 << 20
+
+	maxLocked = 20_000 // packages of one lock
+)
+
+// A Spec names one version of a package.
+type Spec struct{ Name, Version string }
+
+// String returns NAME@VERSION.
+func (s Spec) String() string { return s.Name + "@" + s.Version }
+
+var (
+	namePattern    = regexp.MustCompile(`^(?:@[a-z0-9~-][a-z0-9._~-]*/)?[a-z0-9~-][a-z0-9._~-]*$`)
+	versionPattern = regexp.MustCompile(`^\d{1,9}\.\d{1,9}\.\d{1,9}(?:-[0-9A-Za-z.-]{1,64})?(?:\+[0-9A-Za-z.-]{1,64})?$`)
+	hashPattern    = regexp.MustCompile(`^sha512-[A-Za-z0-9+/]{86}==$`)
+)
+
+// IsName reports whether npm takes the name for a new package.
+func IsName(name string) bool { return len(name) <= 214 && namePattern.MatchString(name) }
+
+// IsVersion reports whether the text is one exact version (semver.org): no range, and no tag such as latest.
+func IsVersion(text string) bool { return versionPattern.MatchString(text) }
+
+// ParseSpec reads NAME@VERSION. The error says what is wrong with it.
+func ParseSpec(text string) (Spec, error) {
+	i := strings.LastIndexByte(text, '@')
+	if i <= 0 {
+		return Spec{}, errors.New("want NAME@VERSION, with an exact version such as 1.2.3")
+	}
+	s := Spec{text[:i], text[i+1:]}
+	switch {
+	case !IsName(s.Name):
+		return Spec{}, errors.New("this is no name of an npm package")
+	case !IsVersion(s.Version):
+		return Spec{}, errors.New("this is no exact version; a range or a tag would name other programs later, so write one such as 1.2.3")
+	}
+	return s, nil
+}
+
+// A Lock says exactly which packages a program needs, itself included: what npm writes into package-lock.json.
+type Lock struct {
+	Spec     Spec
+	Text     []byte                   // of the file
+	Packages map[string]LockedPackage // by their folders below the file's, with slashes
+}
+
+// A LockedPackage is one package of a Lock.
+type LockedPackage struct {
+	Version   string            `json:"version"`
+	Integrity string            `json:"integrity"`
+	Programs  map[string]string `json:"bin"`              // files by the names of programs
+	Scripts   bool              `json:"hasInstallScript"` // it wants to run a program when it is installed; it does not get to
+
+	Link     bool `json:"link"`
+	InBundle bool `json:"inBundle"`
+}
+
+// Read reads a lock file of npm 7 or later that names one package with an exact version. The error says what is wrong with it: npm's check of what it fetches
+// rests on the integrity values, so each package must have one.
+func Read(text []byte) (*Lock, error) {
+	if len(text) > MaxBytes {
+		return nil, fmt.Errorf("it has more than %d bytes", MaxBytes)
+	}
+	var file struct {
+		Version  int                        `json:"lockfileVersion"`
+		Packages map[string]json.RawMessage `json:"packages"`
+	}
+	if err := json.Unmarshal(text, &file); err != nil {
+		return nil, fmt.Errorf("it is no JSON: %w", err)
+	}
+	var root struct {
+		Dependencies map[string]string `json:"dependencies"`
+	}
+	switch raw, ok := file.Packages[""]; {
+	case file.Version < 2 || !ok:
+		return nil, errors.New("it is no package-lock.json of npm 7 or later")
+	case len(file.Packages) > maxLocked:
+		return nil, fmt.Errorf("it has %d packages, and %d are the most", len(file.Packages), maxLocked)
+	case json.Unmarshal(raw, &root) != nil || len(root.Dependencies) != 1:
+		return nil, errors.New("it must name one package with an exact version, and names others")
+	}
+	l := &Lock{Text: text, Packages: map[string]LockedPackage{}}
+	for name, version := range root.Dependencies {
+		spec, err := ParseSpec(name + "@" + version)
+		if err != nil {
+			return nil, fmt.Errorf("it names %s@%s: %w", name, version, err)
+		}
+		l.Spec = spec
+	}
+	for _, folder := range slices.Sorted(maps.Keys(file.Packages)) {
+		if folder == "" {
+			continue
+		}
+		p, err := parseLocked(folder, file.Packages[folder])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", folder, err)
+		}
+		l.Packages[folder] = p
+	}
+	if own, ok := l.Packages[l.Home()]; !ok || own.Version != l.Spec.Version {
+		return nil, fmt.Errorf("it does not have %s itself", l.Spec)
+	}
+	return l, nil
+}
+
+// parseLocked reads one package of a lock.
+func parseLocked(folder string, raw json.RawMessage) (p LockedPackage, err error) {
+	if err := json.Unmarshal(raw, &p); err != nil {
+		return p, errors.New("it cannot be read")
+	}
+	switch {
+	case !strings.HasPrefix(folder, "node_modules/") || !filepath.IsLocal(filepath.FromSlash(folder)) || path.Clean(folder) != folder:
+		return p, errors.New("this is no folder below node_modules")
+	case p.Link:
+		return p, errors.New("it is a link to another folder; only packages of a registry are installed")
+	case !p.InBundle && !hashPattern.MatchString(p.Integrity):
+		return p, errors.New("it has no integrity value of the kind sha512, so nobody could say which program it is; only packages of a registry are installed")
+	}
+	for name, file := range p.Programs {
+		if !filepath.IsLocal(filepath.FromSlash(file)) {
+			return p, fmt.Errorf("its program %q is outside of its folder", name)
+		}
+	}
+	return p, nil
+}
+
+// Home returns the folder of the package itself, with slashes.
+func (l *Lock) Home() string { return "node_modules/" + l.Spec.Name }
+
+// Digest returns the digest of which packages the lock names: their folders, versions and integrity values. Where a registry is does not count.
+func (l *Lock) Digest() switchboard.Digest {
+	all := make(map[string][2]string, len(l.Packages))
+	for folder, p := range l.Packages {
+		all[folder] = [2]string{p.Version, p.Integrity}
+	}
+	return canonical.SumOf([]any{l.Spec.Name, l.Spec.Version, all})
+}
+
+// ProgramNames returns the names of the package's programs, sorted.
+func (l *Lock) ProgramNames() []string {
+	return slices.Sorted(maps.Keys(l.Packages[l.Home()].Programs))
+}
+
+// A PackageChange is one difference between two locks.
+type PackageChange struct {
+	Name          string `json:"name"`
+	Before        string `json:"before,omitempty"` // the version; "" means that the package is new
+	After         string `json:"after,omitempty"`  // the version; "" means that the package is gone
+	Other         bool   `json:"other,omitempty"`  // the version is the same, and what is in it is not
+	WantedScripts bool   `json:"wanted_scripts,omitempty"`
+}
+
+// Compare returns how the packages differ, by folder. was may be nil.
+func Compare(was, now *Lock) (all []PackageChange) {
+	if was == nil {
+		was = &Lock{}
+	}
+	folders := maps.Clone(now.Packages)
+	maps.Copy(folders, was.Packages)
+	for _, folder := range slices.Sorted(maps.Keys(folders)) {
+		a, b := was.Packages[folder], now.Packages[folder]
+		if a.Version == b.Version && a.Integrity == b.Integrity {
+			continue
+		}
+		_, name, _ := strings.Cut(folder, "node_modules/")
+		all = append(all, PackageChange{Name: name, Before: a.Version, After: b.Version, Other: a.Version == b.Version, WantedScripts: b.Scripts})
+	}
+	return all
+}
