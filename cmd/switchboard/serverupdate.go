@@ -143,11 +143,12 @@ func (c *serverUpdateCmd) print(w io.Writer, l *update.Look) {
 		fmt.Fprintf(w, "%s stays at %s, and nothing that it needs is newer\n", l.Server, l.To)
 		return
 	}
-	from := l.From
-	if from == "" {
-		from = "nothing"
+	if l.From == "" {
+		fmt.Fprintf(w, "%s: %s, with %s\n", l.Server, l.To, count(len(l.Packages), "package"))
+		l.Packages = slices.DeleteFunc(l.Packages, func(p packagelock.PackageChange) bool { return !p.WantedScripts })
+	} else {
+		fmt.Fprintf(w, "%s: from %s to %s\n\npackages: %s\n", l.Server, l.From, l.To, count(len(l.Packages), "change"))
 	}
-	fmt.Fprintf(w, "%s: from %s to %s\n\npackages: %s\n", l.Server, from, l.To, count(len(l.Packages), "change"))
 	const most = 40
 	for _, p := range l.Packages[:min(len(l.Packages), most)] {
 		what := p.Before + " to " + p.After

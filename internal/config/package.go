@@ -98,8 +98,11 @@ func PackageLock(id switchboard.ServerID) string {
 	return packageLocks + "/" + string(id) + ".lock.json"
 }
 
-// packageKeys are the keys of package:.
-func (r *serverRow) packageKeys() *document.Keys {
+// A packageRow is the state of reading the package of a server.
+type packageRow struct{ *serverRow }
+
+// keys are the keys of package:.
+func (r packageRow) keys() *document.Keys {
 	return &document.Keys{
 		Rows: []document.Row{
 			{Key: "npm", Type: document.Text("a package", r.readPackage), Required: `name the package and its version, such as npm: "@modelcontextprotocol/server-filesystem@2025.8.21"`, Doc: "NAME@VERSION of an npm package. The version is exact. `switchboard server update` writes the lock file `packages/SERVER.lock.json`."},
@@ -109,7 +112,7 @@ func (r *serverRow) packageKeys() *document.Keys {
 }
 
 // readPackage reads the package of a server and its lock.
-func (r *serverRow) readPackage(v document.Value, s string) {
+func (r packageRow) readPackage(v document.Value, s string) {
 	spec, err := packagelock.ParseSpec(s)
 	if err != nil {
 		v.Fault("%s: %v", v.Shown(), err)
@@ -145,7 +148,7 @@ func (r *serverRow) readPackage(v document.Value, s string) {
 }
 
 // checkProgram reports a command that names no program of the package.
-func (r *serverRow) checkProgram(v document.Value, l *packagelock.Lock) {
+func (r packageRow) checkProgram(v document.Value, l *packagelock.Lock) {
 	names := l.ProgramNames()
 	switch command := r.server.Command; {
 	case len(names) == 0:

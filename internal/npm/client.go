@@ -1,7 +1,7 @@
 // Package npm installs the npm packages that servers are programs of, and checks what it has installed before each start.
 //
-// A lock file beside the configuration says which packages belong to a program: npm's own package-lock.json, with the integrity value of each. A person has it written
-// (switchboard server update), so a new version of a package, or of anything that it needs, comes in no other way. npm itself fetches and unpacks the packages, runs no
+// A lock file beside the configuration names the packages of a program: npm's own package-lock.json, with the integrity value of each. A person has it written
+// (switchboard server update), so a new version of a package comes in no other way. npm itself fetches and unpacks the packages, runs no
 // script of theirs, and compares what it gets with the lock. A [Keeper] has them installed below the data folder, and keeps the digest of the folder in the store: a
 // program of a folder that has changed since then is not started.
 package npm
@@ -27,7 +27,7 @@ const (
 	// installTimeout limits one use of npm: large packages over slow lines take minutes.
 	installTimeout = 5 * time.Minute
 
-	maxSaid = 4 << 10 // bytes kept of what npm says
+	maxSaid = 4 << 10 // bytes of npm's words
 
 	lockName = "package-lock.json"
 )
@@ -35,7 +35,7 @@ const (
 // ErrNoClient says that npm is not installed.
 var ErrNoClient = errors.New("npm is not installed: it comes with Node.js, https://nodejs.org")
 
-// quiet are flags of each npm command that installs: no script runs, and nobody is asked or told anything.
+// quiet are flags of each npm command that installs: no script runs, and npm asks and tells nothing.
 var quiet = []string{"--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error"}
 
 // LatestVersion asks the registry which version of the package has the tag latest.

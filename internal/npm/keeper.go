@@ -21,14 +21,14 @@ import (
 )
 
 const (
-	group        = "packages" // of the store: the digests of installed folders
+	group        = "packages" // of the store; it has the digests of installed folders
 	storeTimeout = 2 * time.Second
 
 	// unusedTime is how long the folder of another version is kept: a process may still be running from it.
 	unusedTime = 24 * time.Hour
 )
 
-// A Store keeps the digests of what is installed. See store.Store.
+// A Store keeps the digests of installed folders. See store.Store.
 type Store interface {
 	Value(ctx context.Context, k store.Key) (store.Value, error)
 	Apply(ctx context.Context, c store.Change) (store.Version, error)
@@ -184,7 +184,7 @@ func (k *Keeper) installNew(ctx context.Context, id switchboard.ServerID, l *pac
 	return sum, nil
 }
 
-// newPrefix begins the names of folders in which packages are being installed.
+// newPrefix begins the names of folders that npm is installing packages in.
 const newPrefix = ".new-"
 
 // removeOld removes the folders of other versions that have not been used for long.
@@ -204,7 +204,7 @@ func (k *Keeper) removeOld(of, but string) {
 	}
 }
 
-// key names the digest of what this machine installs for the lock. The same lock gives other files on other systems.
+// key names the digests of the folders that machines like this one install for the lock. The same lock gives other files on other systems.
 func key(id switchboard.ServerID, l *packagelock.Lock) store.Key {
 	return store.Key{Group: group, Name: string(id) + " " + string(l.Digest()) + " " + platform()}
 }
@@ -223,7 +223,7 @@ func (k *Keeper) kept(ctx context.Context, id switchboard.ServerID, l *packagelo
 	return strings.Fields(string(v.Data)), v.Version, err
 }
 
-// keep adds the digest of what was installed.
+// keep adds the digest of an installed folder.
 func (k *Keeper) keep(ctx context.Context, id switchboard.ServerID, l *packagelock.Lock, sum switchboard.Digest) error {
 	if k.store == nil {
 		return nil

@@ -44,15 +44,15 @@ func Serve(t *testing.T) *Registry {
 	return r
 }
 
-// Env returns the environment of this process, in which npm uses the registry, and no settings or caches of the user.
+// Env returns the environment of this process with variables that make npm use the registry. npm then uses no settings or caches of the user.
 func (r *Registry) Env(t *testing.T) []string {
 	t.Helper()
 	home := t.TempDir()
 	return append(os.Environ(), "NPM_CONFIG_REGISTRY="+r.URL+"/", "NPM_CONFIG_FETCH_RETRIES=0", "NPM_CONFIG_CACHE="+home, "NPM_CONFIG_USERCONFIG="+home+"/none", "NPM_CONFIG_GLOBALCONFIG="+home+"/no-global")
 }
 
-// Publish publishes a version of a package with these files, its program index.js, and these other packages that it needs, by name. Files may hold package.json, which is
-// then merged with what is said here. A version that is there already is replaced, as no honest registry does.
+// Publish publishes a version of a package with these files, its program index.js, and these other packages that it needs, by name. Files may hold package.json, whose
+// members are added. A version that is there already is replaced, as no honest registry does.
 func (r *Registry) Publish(t *testing.T, name, version string, files map[string]string, needs map[string]string) {
 	t.Helper()
 	manifest := map[string]any{"name": name, "version": version, "bin": map[string]string{name: "index.js"}}

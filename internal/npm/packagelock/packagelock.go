@@ -58,7 +58,7 @@ func ParseSpec(text string) (Spec, error) {
 	return s, nil
 }
 
-// A Lock says exactly which packages a program needs, itself included: what npm writes into package-lock.json.
+// A Lock names exactly the packages that a program needs, itself included. npm writes it into package-lock.json.
 type Lock struct {
 	Spec     Spec
 	Text     []byte                   // of the file
@@ -67,41 +67,52 @@ type Lock struct {
 
 // A LockedPackage is one package of a Lock.
 type LockedPackage struct {
-	Version   string            `json:"version"`
-	Integrity string            `json:"integrity"`
-	Programs  map[string]string `json:"bin"`              // files by the names of programs
-	Scripts   bool              `json:"hasInstallScript"` // it wants to run a program when it is installed; it does not get to
-
-	Link     bool `json:"link"`
-	InBundle bool `json:"inBundle"`
+	Version   string
+	Integrity string            // "" for one that comes with the file of another package
+	Programs  map[string]string // files by the names of programs
+	Scripts   bool              // it wants to run a program when it is installed; it does not get to
 }
 
-// Read reads a lock file of npm 7 or later that names one package with an exact version. The error says what is wrong with it: npm's check of what it fetches
-// rests on the integrity values, so each package must have one.
+// readMembers reads members of a JSON object as npm does: by their exact names, and the last one counts.
+func readMembers(text []byte, members map[string]any) error {
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(text, &all); err != nil {
+		return err
+	}
+	for name, to := range members {
+		if raw, ok := all[name]; ok {
+			if err := json.Unmarshal(raw, to); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// Read reads a lock file of npm 7 or later that names one package with an exact version. The error says what is wrong with it: npm checks
+// what it fetches by the integrity values, so each package must have one.
 func Read(text []byte) (*Lock, error) {
 	if len(text) > MaxBytes {
 		return nil, fmt.Errorf("it has more than %d bytes", MaxBytes)
 	}
 	var file struct {
-		Version  int                        `json:"lockfileVersion"`
-		Packages map[string]json.RawMessage `json:"packages"`
+		Version  int
+		Packages map[string]json.RawMessage
 	}
-	if err := json.Unmarshal(text, &file); err != nil {
-		return nil, fmt.Errorf("it is no JSON: %w", err)
+	if err := readMembers(text, map[string]any{"lockfileVersion": &file.Version, "packages": &file.Packages}); err != nil {
+		return nil, fmt.Errorf("it is no JSON of that form: %w", err)
 	}
-	var root struct {
-		Dependencies map[string]string `json:"dependencies"`
-	}
+	var needs map[string]string
 	switch raw, ok := file.Packages[""]; {
 	case file.Version < 2 || !ok:
 		return nil, errors.New("it is no package-lock.json of npm 7 or later")
 	case len(file.Packages) > maxLocked:
 		return nil, fmt.Errorf("it has %d packages, and %d are the most", len(file.Packages), maxLocked)
-	case json.Unmarshal(raw, &root) != nil || len(root.Dependencies) != 1:
+	case readMembers(raw, map[string]any{"dependencies": &needs}) != nil || len(needs) != 1:
 		return nil, errors.New("it must name one package with an exact version, and names others")
 	}
 	l := &Lock{Text: text, Packages: map[string]LockedPackage{}}
-	for name, version := range root.Dependencies {
+	for name, version := range needs {
 		spec, err := ParseSpec(name + "@" + version)
 		if err != nil {
 			return nil, fmt.Errorf("it names %s@%s: %w", name, version, err)
@@ -126,15 +137,16 @@ func Read(text []byte) (*Lock, error) {
 
 // parseLocked reads one package of a lock.
 func parseLocked(folder string, raw json.RawMessage) (p LockedPackage, err error) {
-	if err := json.Unmarshal(raw, &p); err != nil {
+	var link, bundled bool
+	if readMembers(raw, map[string]any{"version": &p.Version, "integrity": &p.Integrity, "bin": &p.Programs, "hasInstallScript": &p.Scripts, "link": &link, "inBundle": &bundled}) != nil {
 		return p, errors.New("it cannot be read")
 	}
 	switch {
 	case !strings.HasPrefix(folder, "node_modules/") || !filepath.IsLocal(filepath.FromSlash(folder)) || path.Clean(folder) != folder:
 		return p, errors.New("this is no folder below node_modules")
-	case p.Link:
+	case link:
 		return p, errors.New("it is a link to another folder; only packages of a registry are installed")
-	case !p.InBundle && !hashPattern.MatchString(p.Integrity):
+	case !bundled && !hashPattern.MatchString(p.Integrity):
 		return p, errors.New("it has no integrity value of the kind sha512, so nobody could say which program it is; only packages of a registry are installed")
 	}
 	for name, file := range p.Programs {
@@ -148,7 +160,7 @@ func parseLocked(folder string, raw json.RawMessage) (p LockedPackage, err error
 // Home returns the folder of the package itself, with slashes.
 func (l *Lock) Home() string { return "node_modules/" + l.Spec.Name }
 
-// Digest returns the digest of which packages the lock names: their folders, versions and integrity values. Where a registry is does not count.
+// Digest returns the digest of the packages: their folders, versions and integrity values. The address of the registry does not count.
 func (l *Lock) Digest() switchboard.Digest {
 	all := make(map[string][2]string, len(l.Packages))
 	for folder, p := range l.Packages {

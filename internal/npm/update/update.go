@@ -1,7 +1,7 @@
-// Package update looks at another version of a server's package before anything is changed: which packages it would bring, and which definitions the server would offer.
+// Package update looks at another version of a server's package before anything is changed. It shows the packages that would come, and the definitions that the server would offer.
 //
 // Both versions are installed in folders that are removed afterwards, and are started there at sandbox: strict without a network and without the variables of the
-// server's row: nobody has said yes to the new one yet.
+// server's row, because no person has said yes to the new one yet.
 package update
 
 import (
@@ -55,7 +55,7 @@ type ToolChange struct {
 func (l *Look) Nothing() bool { return len(l.Packages) == 0 && l.From == l.To }
 
 // Preview looks at what the lock now would change for a server. row is the server's row. was is the lock in force, nil if there is none. guard is a command that runs
-// process.Guard. The error is that of ctx.
+// process.Guard. The error is ctx's.
 func Preview(ctx context.Context, row *switchboard.Server, was, now *packagelock.Lock, guard []string) (l *Look, err error) {
 	l = &Look{Server: row.ID, To: now.Spec.String(), Digest: now.Digest(), Packages: packagelock.Compare(was, now), Tools: []ToolChange{}}
 	if was != nil {
