@@ -23,7 +23,7 @@ func admitOffers(ctx context.Context, a *App, c *config.Config) []switchboard.Of
 // if those are the same, the offers are those of the state in force, and thousands of definitions need not be judged again.
 func previewOffers(a *App, was *servingState, c *config.Config) []switchboard.Offer {
 	if c.SharesOperator(was.config) {
-		return slices.Collect(maps.Values(was.Offers))
+		return slices.AppendSeq(make([]switchboard.Offer, 0, len(was.Offers)), maps.Values(was.Offers))
 	}
 	return a.pins.Preview(a.fleet.Offers(), admissionTerms(a, c))
 }

@@ -82,7 +82,7 @@ type Input struct {
 	WholeResults bool                 // clients get results of any length in full
 	StatusTool   *switchboard.Tool    // the tool of our own that clients can always list
 
-	Revoked identity.KeyCheck  // says which keys are revoked; nil means none
+	Revoked identity.KeyCheck  // says which keys are revoked; nil means none. The states of one process have the same one
 	Persons *identity.SignedIn // who can call tools on the page
 
 	Offers   []switchboard.Offer
@@ -97,26 +97,12 @@ func NewState(in Input, was *State) *State {
 		Servers: make(map[switchboard.ServerID]*switchboard.Server, len(c.Servers)), Offers: make(map[switchboard.ServerID]switchboard.Offer, len(in.Offers)),
 		Tenants: make(map[switchboard.TenantID]*Tenant, len(c.Tenants)),
 	}
-	keys := make([]identity.Key, len(c.Keys))
-	for i, k := range c.Keys {
-		keys[i] = identity.Key(k)
-	}
 	mine := c.Tenants[in.Local]
-	if mine == nil {
-		mine = &switchboard.Tenant{ID: in.Local} // all callers have keys
+	if was != nil && was.Ring != nil && c.SharesCallers(was.Config) && mine == was.Config.Tenants[in.Local] {
+		s.Ring, s.Officers = was.Ring, was.Officers
+	} else {
+		s.Ring, s.Officers = newRing(&in, mine)
 	}
-	s.Ring = identity.New(keys, mine, c.Keyless(), in.Revoked)
-	people := make([]identity.OfficerKey, len(c.People))
-	for i, p := range c.People {
-		people[i] = identity.OfficerKey(p)
-	}
-	claims := make([]identity.OfficerClaim, len(c.Claims))
-	for i, p := range c.Claims {
-		claims[i] = identity.OfficerClaim(p)
-	}
-	s.Officers = identity.NewOfficers(people, claims, in.Revoked)
-	s.Ring = identity.LetPersonsCall(s.Ring, s.Officers, in.Persons)
-
 	for i := range c.Servers {
 		s.Servers[c.Servers[i].ID] = &c.Servers[i]
 	}
@@ -174,6 +160,29 @@ func NewState(in Input, was *State) *State {
 		s.Tenants[id].OperatorFiles, s.Tenants[id].OwnFiles = in.Operator, c.TenantPolicies[id]
 	}
 	return s
+}
+
+// newRing returns who may call and who may manage by a configuration. mine is the local tenant; nil if all callers have keys.
+func newRing(in *Input, mine *switchboard.Tenant) (*identity.Ring, *identity.Officers) {
+	c := in.Config
+	keys := make([]identity.Key, len(c.Keys))
+	for i, k := range c.Keys {
+		keys[i] = identity.Key(k)
+	}
+	if mine == nil {
+		mine = &switchboard.Tenant{ID: in.Local} // all callers have keys
+	}
+	ring := identity.New(keys, mine, c.Keyless(), in.Revoked)
+	people := make([]identity.OfficerKey, len(c.People))
+	for i, p := range c.People {
+		people[i] = identity.OfficerKey(p)
+	}
+	claims := make([]identity.OfficerClaim, len(c.Claims))
+	for i, p := range c.Claims {
+		claims[i] = identity.OfficerClaim(p)
+	}
+	officers := identity.NewOfficers(people, claims, in.Revoked)
+	return identity.LetPersonsCall(ring, officers, in.Persons), officers
 }
 
 // NewTenant returns a tenant that decides with these policies. It has no equivalents.

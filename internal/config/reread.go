@@ -76,11 +76,29 @@ func rereadTenant(file string, opts Options) *Config {
 		return nil // whether the addresses allow that depends on the operator's files
 	}
 	finish(l)
+	l.cfg.keepCallers(opts.Previous)
 	l.cfg.operator = was
 	if l.cfg.Equal(opts.Previous) {
 		return opts.Previous
 	}
 	return l.cfg
+}
+
+// keepCallers takes the keys, people and claims of a configuration if its own are equal, so that they are seen to be the same.
+func (c *Config) keepCallers(was *Config) {
+	if reflect.DeepEqual(c.Keys, was.Keys) && reflect.DeepEqual(c.People, was.People) && reflect.DeepEqual(c.Claims, was.Claims) {
+		c.Keys, c.People, c.Claims = was.Keys, was.People, was.Claims
+	}
+}
+
+// SharesCallers reports whether the keys, people and claims of both are the same.
+func (c *Config) SharesCallers(other *Config) bool {
+	return sameList(c.Keys, other.Keys) && sameList(c.People, other.People) && sameList(c.Claims, other.Claims) && c.keysUnknown == other.keysUnknown
+}
+
+// sameList reports whether both are one list in memory.
+func sameList[T any](a, b []T) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
 // folderOf returns the tenant's folder that holds all the files; nil if there is none.
