@@ -11,7 +11,8 @@ const (
 	quickFailures = 10          // so many in failureSpan are answered at once
 	failureSpan   = time.Minute // also how often the log output mentions a network
 	failureDelay  = time.Second // the delay of each further answer
-	maxFailed     = 4096        // networks that are counted one by one; the others are counted together
+	sweepInterval = time.Second
+	maxFailed     = 4096 // networks that are counted one by one; the others are counted together
 )
 
 // Failures counts failed authentications, so that guessing is slow and does not fill the log
@@ -19,6 +20,7 @@ const (
 type Failures struct {
 	mu        sync.Mutex
 	byNetwork map[netip.Prefix]*networkFailures
+	swept     time.Time // when the networks without recent failures were last forgotten
 }
 
 // networkFailures counts the failures of one network since an instant. unlogged of them are not in
@@ -59,7 +61,8 @@ func (f *Failures) countOf(from netip.Prefix, now time.Time) *networkFailures {
 	if f.byNetwork == nil {
 		f.byNetwork = map[netip.Prefix]*networkFailures{}
 	}
-	if len(f.byNetwork) >= maxFailed {
+	if len(f.byNetwork) >= maxFailed && now.Sub(f.swept) >= sweepInterval { // not at each failure: an attacker could come from a new network each time
+		f.swept = now
 		for other, it := range f.byNetwork {
 			if now.Sub(it.since) >= failureSpan && now.Sub(it.lastLogged) >= failureSpan {
 				delete(f.byNetwork, other)
