@@ -77,7 +77,11 @@ type offerView struct {
 }
 
 func newOfferView() *offerView {
-	return &offerView{map[string]int{}, map[admission.PinKey]admission.PinVerdict{}, map[admission.PinKey]machineState{}}
+	v := &offerView{make(map[string]int, len(States)), map[admission.PinKey]admission.PinVerdict{}, map[admission.PinKey]machineState{}}
+	for _, state := range States {
+		v.counts[state] = 0
+	}
+	return v
 }
 
 // add takes a verdict of Judge.
@@ -126,11 +130,11 @@ type changeBook struct {
 	failing atomic.Bool // the last request to the store has failed
 
 	mu      sync.Mutex
-	servers map[switchboard.ServerID]*serverChanges
+	servers map[switchboard.ServerID]*changesOfServer
 }
 
-// serverChanges are the changes of one server.
-type serverChanges struct {
+// changesOfServer are the changes of one server.
+type changesOfServer struct {
 	counts  map[string]int                    // of the offered definitions, by their state; nil if there was no offer
 	states  map[admission.PinKey]machineState // as this replica sees them now
 	pending map[admission.PinKey]pendingChange
@@ -150,7 +154,7 @@ type pendingChange struct {
 }
 
 func newChangeBook(o *Options) *changeBook {
-	b := &changeBook{store: o.Store, count: o.Count, report: o.Report, log: o.Log, wake: make(chan struct{}, 1), servers: map[switchboard.ServerID]*serverChanges{}}
+	b := &changeBook{store: o.Store, count: o.Count, report: o.Report, log: o.Log, wake: make(chan struct{}, 1), servers: map[switchboard.ServerID]*changesOfServer{}}
 	if b.count == nil {
 		b.count = func(switchboard.ServerID, string, string) {}
 	}
@@ -158,10 +162,10 @@ func newChangeBook(o *Options) *changeBook {
 }
 
 // server returns the changes of a server. The caller holds b.mu.
-func (b *changeBook) server(id switchboard.ServerID) *serverChanges {
+func (b *changeBook) server(id switchboard.ServerID) *changesOfServer {
 	s := b.servers[id]
 	if s == nil {
-		s = &serverChanges{states: map[admission.PinKey]machineState{}, pending: map[admission.PinKey]pendingChange{}}
+		s = &changesOfServer{states: map[admission.PinKey]machineState{}, pending: map[admission.PinKey]pendingChange{}}
 		b.servers[id] = s
 	}
 	return s
@@ -252,7 +256,7 @@ func endOf(k admission.PinKey, was machineState, p admission.Pin) *StateChange {
 }
 
 // add adds a change of a definition. The caller holds b.mu.
-func (b *changeBook) add(id switchboard.ServerID, s *serverChanges, k admission.PinKey, p pendingChange) {
+func (b *changeBook) add(id switchboard.ServerID, s *changesOfServer, k admission.PinKey, p pendingChange) {
 	p.at = time.Now()
 	if p.newest != nil {
 		p.changes = 1
@@ -264,7 +268,7 @@ func (b *changeBook) add(id switchboard.ServerID, s *serverChanges, k admission.
 }
 
 // join adds a later change to those that are pending. The caller holds b.mu.
-func (b *changeBook) join(s *serverChanges, k admission.PinKey, later pendingChange) {
+func (b *changeBook) join(s *changesOfServer, k admission.PinKey, later pendingChange) {
 	p, known := s.pending[k]
 	switch {
 	case !known && len(s.pending) >= maxPending:

@@ -40,7 +40,7 @@ func (b *Board) Verdicts(id switchboard.ServerID) []admission.PinVerdict {
 	return sorted
 }
 
-// Counts returns how many definitions each server offers in which of States. It waits for no store.
+// Counts returns how many definitions each server offers in each of States. It waits for no store.
 func (b *Board) Counts() map[switchboard.ServerID]map[string]int {
 	b.changes.mu.Lock()
 	defer b.changes.mu.Unlock()

@@ -116,7 +116,7 @@ var errTooSoon = errors.New("the last report is too new")
 
 // settle writes to the store what is reported from now on, and returns the report; nil means that other processes have reported all of it. last is the time of the newest
 // report. So of several processes that see the same changes, one reports them.
-func (b *changeBook) settle(ctx context.Context, id switchboard.ServerID, taken *serverChanges, force bool) (r *ChangeReport, last time.Time, err error) {
+func (b *changeBook) settle(ctx context.Context, id switchboard.ServerID, taken *changesOfServer, force bool) (r *ChangeReport, last time.Time, err error) {
 	for attempt := 1; ; attempt++ {
 		r, last, err = b.trySettle(ctx, id, taken, force)
 		if attempt == maxAttempts || !errors.Is(err, store.ErrConflict) {
@@ -125,7 +125,7 @@ func (b *changeBook) settle(ctx context.Context, id switchboard.ServerID, taken 
 	}
 }
 
-func (b *changeBook) trySettle(ctx context.Context, id switchboard.ServerID, taken *serverChanges, force bool) (r *ChangeReport, last time.Time, err error) {
+func (b *changeBook) trySettle(ctx context.Context, id switchboard.ServerID, taken *changesOfServer, force bool) (r *ChangeReport, last time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	v, err := b.store.Value(ctx, store.Key{Group: groupReported, Name: string(id)})

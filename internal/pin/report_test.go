@@ -276,7 +276,7 @@ func TestCountsAreOfWhatIsOffered(t *testing.T) {
 	r := &reporter{Board: New(Options{Store: store.NewMemory(), Self: "a", Log: slog.New(slog.DiscardHandler)})}
 	r.offer(admission.OfferTerms{}, work, late)
 	r.offer(admission.OfferTerms{}, evil(work), narrower(late), strings.Replace(late, "late", "later", 1))
-	if got, want := r.Counts()["s"], map[string]int{"frozen": 1, "suspended": 1, "testing": 1}; !maps.Equal(got, want) {
+	if got, want := r.Counts()["s"], map[string]int{"frozen": 1, "suspended": 1, "testing": 1, "active": 0, "deprecated": 0, "retired": 0, "new": 0}; !maps.Equal(got, want) {
 		t.Errorf("it counts %v, want %v", got, want)
 	}
 }

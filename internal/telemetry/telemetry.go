@@ -142,6 +142,7 @@ type Recorder struct {
 	movedCalls lockFreeMap[[2]switchboard.ServerID, atomic.Int64]
 	changes    lockFreeMap[serverChange, atomic.Int64]
 	probes     lockFreeMap[serverProbe, atomic.Int64]
+	pins       lockFreeMap[definitionState, atomic.Int64]
 	storeCounts
 	refusals       [maxOutcomes]atomic.Int64
 	hops           lockFreeMap[string, atomic.Int64] // by outcome, like the next two
@@ -173,6 +174,11 @@ type listCosts struct{ lists, tokens, full, uncounted atomic.Int64 }
 type serverChange struct {
 	server          switchboard.ServerID
 	what, to, cause string
+}
+
+type definitionState struct {
+	server       switchboard.ServerID
+	state, class string
 }
 
 type storeOperation struct{ what, outcome string }
@@ -259,6 +265,12 @@ func (r *Recorder) CountStateChange(server switchboard.ServerID, tool bool, to, 
 		what = "tool"
 	}
 	r.changes.valueOf(serverChange{server, what, to, cause}).Add(1)
+}
+
+// CountDefinitionChange counts a change of the state of a definition of the server that no person has made. class says what the offered definition means; "" if that does not
+// matter.
+func (r *Recorder) CountDefinitionChange(server switchboard.ServerID, state, class string) {
+	r.pins.valueOf(definitionState{server, state, class}).Add(1)
 }
 
 // CountProbe counts a probe of a server, and whether it succeeded.
