@@ -140,9 +140,7 @@ type Recorder struct {
 	calls      lockFreeMap[tenantServer, series]
 	attempts   lockFreeMap[switchboard.ServerID, series]
 	movedCalls lockFreeMap[[2]switchboard.ServerID, atomic.Int64]
-	changes    lockFreeMap[serverChange, atomic.Int64]
-	probes     lockFreeMap[serverProbe, atomic.Int64]
-	pins       lockFreeMap[definitionState, atomic.Int64]
+	stateCounts
 	storeCounts
 	refusals       [maxOutcomes]atomic.Int64
 	hops           lockFreeMap[string, atomic.Int64] // by outcome, like the next two
@@ -154,6 +152,13 @@ type Recorder struct {
 	atomProbes     [2]atomic.Int64 // by their index in probeResults
 
 	process processRegistry
+}
+
+// stateCounts are changes of the states of servers and of their definitions, and what probes of servers have found.
+type stateCounts struct {
+	changes lockFreeMap[serverChange, atomic.Int64]
+	probes  lockFreeMap[serverProbe, atomic.Int64]
+	pins    lockFreeMap[definitionState, atomic.Int64]
 }
 
 // storeCounts are the operations of the store.

@@ -63,7 +63,7 @@ func TestWhatAMachineDoesToDefinitionsHasReceiptsMetricsAndALineInStatus(t *test
 				`\{"admitted":"d1:[0-9a-f]{64}","class":"words","kind":"tool","name":"work","offered":"d1:[0-9a-f]{64}","state":"frozen","why":"its server offers another definition \(words: description\); the admitted one stays in use"\}\]`,
 			`"pins":\{"changes":3,"definitions":3,"named":\[\{"admitted":"d1:[0-9a-f]{64}","kind":"tool","name":"other","state":"active","why":"it is let in at first sight"\}`,
 		}},
-			} {
+	} {
 		out, errs, code := rig.Command(t, dir, strings.Fields(tt.args)...)
 		lines := strings.Split(strings.TrimSpace(out), "\n")
 		ok := code == 0 && len(lines) == len(tt.want)
