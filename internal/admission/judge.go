@@ -62,7 +62,7 @@ type offerJudge struct {
 	terms     OfferTerms
 	pins      *ServerPins
 	reports   Reports
-	uncleaned map[string][]byte // see switchboard.Offer
+	offer     *switchboard.Offer
 	now       time.Time
 	kept      int // bytes
 	others    int // bytes
@@ -82,7 +82,7 @@ type Reports struct {
 // Judge compares an offer with the pins of its server, and decides what is passed on. What other replicas have reported counts, too, whatever this replica is
 // offered: so all replicas decide alike. each, if not nil, is called with each verdict. Judge is pure: it decides by its arguments alone.
 func Judge(offer switchboard.Offer, pins *ServerPins, reports Reports, terms OfferTerms, now time.Time, each func(PinVerdict)) JudgedOffer {
-	j := &offerJudge{terms: terms, pins: pins, reports: reports, uncleaned: offer.Uncleaned, now: now, fresh: map[PinKey]Pin{}, own: OtherOffers{}, each: each}
+	j := &offerJudge{terms: terms, pins: pins, reports: reports, offer: &offer, now: now, fresh: map[PinKey]Pin{}, own: OtherOffers{}, each: each}
 	if each == nil {
 		j.each = func(PinVerdict) {}
 	}
@@ -240,7 +240,7 @@ func (j *offerJudge) judge(k PinKey, offered []byte, compare definitionCompariso
 	}
 	v := PinVerdict{Key: k, State: pin.State, Pin: pin, Successor: pin.Successor, Why: whyOf(pin.State)}
 	v.Other = j.changed(k, offered, pin, compare)
-	if other, ok := j.reports.Others[k]; ok && other.Digest != pin.Digest {
+	if other, ok := j.reports.Others[k]; ok && (other.Digest != pin.Digest || other.Class == Poisoned && pin.By == "") {
 		if other.Admitted != pin.Digest { // it was compared with another definition, and its replica compares it again soon
 			other.Class = max(other.Class, Narrower)
 		}
@@ -334,11 +334,11 @@ func describe(o *OtherOffer) string {
 // changed compares the offered definition with the admitted one. It returns nil if the server offers the admitted one.
 func (j *offerJudge) changed(k PinKey, offered []byte, pin Pin, compare definitionComparison) *OtherOffer {
 	if string(offered) == pin.Definition {
-		return nil
+		return j.poisonedSame(k, offered, pin)
 	}
 	digest, err := DigestOf(offered)
 	if err == nil && digest == pin.Digest {
-		return nil
+		return j.poisonedSame(k, offered, pin)
 	}
 	if was, ok := j.reports.Own[k]; ok && was.Digest == digest && was.Admitted == pin.Digest && err == nil {
 		j.own[k] = was
@@ -356,6 +356,19 @@ func (j *offerJudge) changed(k PinKey, offered []byte, pin Pin, compare definiti
 		class = Poisoned
 	}
 	return j.other(k, offered, pin.Digest, class, all, rule)
+}
+
+// poisonedSame returns the offer of the admitted definition with characters that deceive in it, which are removed before it is compared. It returns nil if there are none, or if a
+// person has let the definition in: the person may have seen them. At first sight, such a definition is not let in.
+func (j *offerJudge) poisonedSame(k PinKey, offered []byte, pin Pin) *OtherOffer {
+	if pin.By != "" || j.sent(k) == nil {
+		return nil
+	}
+	rule := j.findInOffer(k, offered)
+	if rule == "" {
+		return nil
+	}
+	return j.other(k, offered, pin.Digest, Poisoned, nil, rule)
 }
 
 // other notes an offer that is not the admitted one.
@@ -439,10 +452,21 @@ func (j *offerJudge) byFile(k PinKey, pin Pin, entry switchboard.AdmittedPin, of
 
 // findInOffer looks at the definition as the server sent it, and returns the rule of a blocking finding. The offered bytes may lack some characters.
 func (j *offerJudge) findInOffer(k PinKey, offered []byte) string {
-	if sent := j.uncleaned[k.Name]; k.Kind == switchboard.PinTool && sent != nil {
+	if sent := j.sent(k); sent != nil {
 		offered = sent
 	}
 	return j.findBlocking(k, offered)
+}
+
+// sent returns the definition as the server sent it, if characters that deceive were removed from it; else nil.
+func (j *offerJudge) sent(k PinKey) []byte {
+	switch k.Kind {
+	case switchboard.PinTool:
+		return j.offer.Uncleaned[k.Name]
+	case switchboard.PinInstructions:
+		return j.offer.UncleanedOthers[switchboard.SentInstructions]
+	}
+	return j.offer.UncleanedOthers[switchboard.SentKey(kindOf(k.Kind), k.Name)]
 }
 
 func (j *offerJudge) findBlocking(k PinKey, definition []byte) string {
