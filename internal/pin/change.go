@@ -43,7 +43,7 @@ type StateChange struct {
 	Why               string
 }
 
-// A machineState is what a machine has decided about a definition. The zero machineState is that of a definition that is plainly active, or that a person has decided about.
+// A machineState is what a machine has decided about a definition. It is zero if the definition is plainly active, or if a person has decided about it.
 type machineState struct {
 	State    string `json:"state"` // one of States
 	Admitted string `json:"admitted,omitempty"`

@@ -2,6 +2,7 @@ package pin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -15,6 +16,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/admission"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // A reporter is a Board in a bubble, whose reports are kept.
@@ -61,7 +63,7 @@ func (r *reporter) take() (said []string) {
 	return said
 }
 
-func evil(tool string) string { return strings.Replace(tool, "works", "evil", 1) }
+var evil = strings.Replace(work, "works", "evil", 1)
 
 func narrower(tool string) string {
 	return strings.Replace(tool, `{"type":"object"}`, `{"type":"object","required":["x"]}`, 1)
@@ -92,11 +94,11 @@ func TestEachChangeThatNoPersonMakesIsReported(t *testing.T) {
 		want string
 	}{
 		{"the same again", func(_ *testing.T, r *reporter) { r.offer(free, work) }, ""},
-		{"frozen", func(_ *testing.T, r *reporter) { r.offer(free, evil(work)) }, "1: work frozen words"},
+		{"frozen", func(_ *testing.T, r *reporter) { r.offer(free, evil) }, "1: work frozen words"},
 		{"suspended", func(_ *testing.T, r *reporter) { r.offer(free, narrower(work)) }, "1: work suspended narrower"},
-		{"poisoned", func(_ *testing.T, r *reporter) { r.offer(poison, evil(work)) }, "1: work suspended poisoned"},
+		{"poisoned", func(_ *testing.T, r *reporter) { r.offer(poison, evil) }, "1: work suspended poisoned"},
 		{"frozen, and offered again", func(_ *testing.T, r *reporter) {
-			r.offer(free, evil(work))
+			r.offer(free, evil)
 			time.Sleep(2 * reportInterval)
 			r.offer(free, work)
 		}, "1: work frozen words; 1: work active"},
@@ -110,10 +112,10 @@ func TestEachChangeThatNoPersonMakesIsReported(t *testing.T) {
 			r.offer(free, late)
 		}, "2: work suspended narrower, late testing; 1: work active"},
 		{"frozen by a machine, and let in by a person", func(t *testing.T, r *reporter) {
-			r.offer(free, evil(work))
+			r.offer(free, evil)
 			time.Sleep(2 * reportInterval)
 			accept(t, r)
-			r.offer(free, evil(work))
+			r.offer(free, evil)
 		}, "1: work frozen words"},
 		{"on trial", func(_ *testing.T, r *reporter) { r.offer(free, work, late) }, "1: late testing"},
 		{"not let in", func(_ *testing.T, r *reporter) { r.offer(strict, work) }, "1: work new"},
@@ -163,7 +165,7 @@ func TestAStormOfChangesHasOneReportAMinute(t *testing.T) {
 		for n := range seconds {
 			storm(n + 1)
 			if n == 30 {
-				r.offer(admission.OfferTerms{}, evil(work))
+				r.offer(admission.OfferTerms{}, evil)
 			}
 			time.Sleep(time.Second)
 		}
@@ -209,7 +211,7 @@ func TestOneOfSeveralReplicasReportsAChange(t *testing.T) {
 			want  []string
 		}{
 			{"at first sight", []string{work}, []string{"1: work active"}},
-			{"frozen", []string{evil(work)}, []string{"1: work frozen words"}},
+			{"frozen", []string{evil}, []string{"1: work frozen words"}},
 			{"offered again", []string{work}, []string{"1: work active"}},
 			{"suspended, with a new one", []string{narrower(work), late}, []string{"2: work suspended narrower, late testing"}},
 		} {
@@ -243,6 +245,45 @@ func TestOneOfSeveralReplicasReportsAChange(t *testing.T) {
 	})
 }
 
+// Two processes share a real store. One of them reports the first sight, and one of them, when both stop, what has changed since.
+func TestOneOfTwoProcessesReportsAChangeOnEachStore(t *testing.T) {
+	for name, open := range backends {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			next := open(t)
+			both := []*reporter{startReporter(next(), "a"), startReporter(next(), "b")}
+			all := func() (said []string) {
+				for _, r := range both {
+					r.mu.Lock()
+					for _, c := range r.reports {
+						said = append(said, fmt.Sprint(c.Changes, " ", c.Named[0].State))
+					}
+					r.mu.Unlock()
+				}
+				return said
+			}
+			for _, r := range both {
+				r.offer(admission.OfferTerms{}, work)
+			}
+			wait.UntilNil(t, "the first sight is reported", func() error {
+				if len(all()) == 0 {
+					return errors.New("it is not")
+				}
+				return nil
+			})
+			for _, r := range both {
+				r.offer(admission.OfferTerms{}, narrower(work))
+			}
+			for _, r := range both {
+				r.stop()
+			}
+			if got := all(); !slices.Equal(slices.Sorted(slices.Values(got)), []string{"1 active", "1 suspended"}) {
+				t.Errorf("the reports are %q", got)
+			}
+		})
+	}
+}
+
 // sharedMemory is a memory that says that it is shared.
 type sharedMemory struct{ store.Store }
 
@@ -250,21 +291,21 @@ func (sharedMemory) Status() store.Status { return store.Status{Kind: "redis"} }
 
 func TestChangesAreReportedOnceTheStoreAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		st := &awayStore{store.NewMemory(), false}
+		st := &awayStore{Store: store.NewMemory()}
 		r := startReporter(st, "a")
 		defer r.stop()
 		r.offer(admission.OfferTerms{}, work)
 		time.Sleep(2 * reportInterval)
 		r.take()
-		st.away = true
-		r.offer(admission.OfferTerms{}, evil(work))
+		st.away.Store(true)
+		r.offer(admission.OfferTerms{}, evil)
 		time.Sleep(time.Minute)
 		r.offer(admission.OfferTerms{}, narrower(work))
 		time.Sleep(time.Minute)
 		if got := r.take(); got != nil {
 			t.Errorf("without a store: %q", got)
 		}
-		st.away = false
+		st.away.Store(false)
 		time.Sleep(time.Minute)
 		if got := r.take(); !slices.Equal(got, []string{"2: work suspended narrower"}) {
 			t.Errorf("with a store: %q", got)
@@ -275,7 +316,7 @@ func TestChangesAreReportedOnceTheStoreAnswers(t *testing.T) {
 func TestCountsAreOfWhatIsOffered(t *testing.T) {
 	r := &reporter{Board: New(Options{Store: store.NewMemory(), Self: "a", Log: slog.New(slog.DiscardHandler)})}
 	r.offer(admission.OfferTerms{}, work, late)
-	r.offer(admission.OfferTerms{}, evil(work), narrower(late), strings.Replace(late, "late", "later", 1))
+	r.offer(admission.OfferTerms{}, evil, narrower(late), strings.Replace(late, "late", "later", 1))
 	if got, want := r.Counts()["s"], map[string]int{"frozen": 1, "suspended": 1, "testing": 1, "active": 0, "deprecated": 0, "retired": 0, "new": 0}; !maps.Equal(got, want) {
 		t.Errorf("it counts %v, want %v", got, want)
 	}

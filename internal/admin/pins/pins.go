@@ -232,7 +232,7 @@ func (r *Registrar) decide(ctx context.Context, d PinDecision) error {
 	return r.keep(d)
 }
 
-// check reports why the decision can be no line of admitted.lock, whatever the digest. A store without the file takes no such decision either.
+// check reports why admitted.lock cannot have the decision, with any digest. Then a store without the file does not take the decision either.
 func (d *PinDecision) check() error {
 	line := switchboard.AdmittedPin{PinID: d.ID, Digest: "d1:" + strings.Repeat("0", 64), State: d.To, Successor: d.Successor, By: d.By.ID, At: now()}
 	if _, err := lockfile.SetAdmitted(nil, line); err != nil {
