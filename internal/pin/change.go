@@ -28,9 +28,10 @@ const (
 	reportInterval = time.Minute // between two reports of one server
 	retryInterval  = 5 * time.Second
 
-	maxNamed      = 100      // changes that a report names
-	maxNamedBytes = 24 << 10 // of the texts of these
-	maxPending    = 10_000   // definitions of one server with changes that are not reported yet
+	maxNamed         = 100      // changes that a report names
+	maxNamedBytes    = 24 << 10 // of the texts of these
+	maxReportedBytes = 4 << 20  // of the names and digests that the store keeps for one server
+	maxPending       = 10_000   // definitions of one server with changes that are not reported yet
 )
 
 // A StateChange is a change of the state of one definition that no person has made.

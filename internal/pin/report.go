@@ -168,6 +168,7 @@ func (b *changeBook) trySettle(ctx context.Context, id switchboard.ServerID, tak
 	case !force && now.Sub(last) < reportInterval && !reported.At.IsZero():
 		return nil, last, errTooSoon
 	}
+	boundStates(next.States)
 	data, err := pack(next)
 	if err != nil {
 		return nil, last, err
@@ -180,6 +181,17 @@ func (b *changeBook) trySettle(ctx context.Context, id switchboard.ServerID, tak
 	}
 	r.trim()
 	return r, now, nil
+}
+
+// boundStates removes states beyond maxReportedBytes. After a restart, their changes may be reported once more.
+func boundStates(all map[admission.PinKey]machineState) {
+	size := 0
+	for _, k := range slices.SortedFunc(maps.Keys(all), admission.PinKey.Compare) {
+		m := all[k]
+		if size += len(k.Name) + len(m.Admitted) + len(m.Offered); size > maxReportedBytes {
+			delete(all, k)
+		}
+	}
 }
 
 // add adds the newest change of a definition that has changed so often.

@@ -2,6 +2,7 @@ package pin
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -309,6 +310,30 @@ func TestChangesAreReportedOnceTheStoreAnswers(t *testing.T) {
 		time.Sleep(time.Minute)
 		if got := r.take(); !slices.Equal(got, []string{"2: work suspended narrower"}) {
 			t.Errorf("with a store: %q", got)
+		}
+	})
+}
+
+// A server with many long names is reported, and what the store keeps of it fits a value.
+func TestAServerWithLongNamesIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := store.NewMemory()
+		r := startReporter(st, "a")
+		defer r.stop()
+		o := switchboard.Offer{Server: "s"}
+		for i := range 4096 {
+			o.Tools = append(o.Tools, fmt.Appendf(nil, `{"name":"%s","inputSchema":{"type":"object"}}`, strings.Repeat(rand.Text(), 100)+fmt.Sprint(i)))
+		}
+		strict := admission.OfferTerms{Rules: switchboard.AdmissionRules{Trust: switchboard.TrustStrict}}
+		r.Admit(t.Context(), []switchboard.Offer{o}, func(*switchboard.Offer) admission.OfferTerms { return strict })
+		time.Sleep(2 * reportInterval)
+		v, err := st.Value(t.Context(), store.Key{Group: groupReported, Name: "s"})
+		var kept reportedStates
+		if err == nil {
+			err = unpack(v.Data, &kept)
+		}
+		if err != nil || len(r.reports) != 1 || r.reports[0].Definitions != 4096 || len(kept.States) < 1000 || len(kept.States) > 2000 {
+			t.Errorf("%d reports; the store keeps %d states, %v", len(r.reports), len(kept.States), err)
 		}
 	})
 }
