@@ -80,7 +80,7 @@ type Server struct {
 	Tape   string            // a file with a line for each received message, quoted
 	more   map[string][]byte // the content of the other lists, by name: resources, resourceTemplates, prompts
 	block  string            // a member of its capabilities; "" for none
-	beside string            // a member beside them
+	beside string            // members beside them, the instructions too
 
 	mu       sync.Mutex
 	out      io.Writer  // of stdio
@@ -127,6 +127,9 @@ func (f *Server) Configure(args []string) {
 			f.block = "," + value
 		case key == "beside":
 			f.beside = "," + value
+		case key == "instructions":
+			text, _ := json.Marshal(value)
+			f.beside = `,"instructions":` + string(text)
 		case key == "resources" || key == "resourceTemplates" || key == "prompts":
 			f.more[key] = []byte(value)
 		case strings.HasPrefix(arg, "{"):
