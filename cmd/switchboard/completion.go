@@ -96,7 +96,7 @@ func completeValue(ctx context.Context, root *kong.Node, q completion.Request, l
 		return codeCandidates(), true
 	case reflect.TypeFor[receipt.Kind]():
 		return candidates([]receipt.Kind{
-			receipt.Intent, receipt.Call, receipt.Decision, receipt.Expand, receipt.Collapse, receipt.Admin, receipt.Ask, receipt.Decide, receipt.Start, receipt.Stop, receipt.KeyKind, receipt.LostKind, receipt.TrimKind,
+			receipt.Intent, receipt.Call, receipt.Decision, receipt.Expand, receipt.Collapse, receipt.Admin, receipt.Ask, receipt.Decide, receipt.Pin, receipt.Start, receipt.Stop, receipt.KeyKind, receipt.LostKind, receipt.TrimKind,
 		}), true
 	case reflect.TypeFor[receipt.CallOutcome]():
 		return candidates([]receipt.CallOutcome{receipt.OK, receipt.ToolError, receipt.ServerError, receipt.Refused, receipt.Failed, receipt.Unknown}), true

@@ -40,8 +40,8 @@ func TestStatusPrintsEveryFieldThatIsSet(t *testing.T) {
 				},
 				Health: healthy,
 			},
-			{ServerStatus: upstream.ServerStatus{ID: "cut", State: upstream.StateReady, Version: "2025-11-25", Note: "its tools are cut after 50 pages"}, Health: healthy, Served: 7, Refused: 3, Findings: 2},
-			{ServerStatus: upstream.ServerStatus{ID: "good", State: upstream.StateReady, Version: "2026-07-28", Resources: 2, Prompts: 1}, Health: healthy, Served: 1},
+			{ServerStatus: upstream.ServerStatus{ID: "cut", State: upstream.StateReady, Version: "2025-11-25", Note: "its tools are cut after 50 pages"}, Health: healthy, Served: 7, Refused: 3, Findings: 2, Held: admin.HeldDefinitions{Suspended: 2, Frozen: 1, OnTrial: 3, New: 1}},
+			{ServerStatus: upstream.ServerStatus{ID: "good", State: upstream.StateReady, Version: "2026-07-28", Resources: 2, Prompts: 1}, Health: healthy, Served: 1, Held: admin.HeldDefinitions{Frozen: 1}},
 			{
 				ServerStatus: upstream.ServerStatus{ID: "off", State: upstream.StateReady, Version: "2026-07-28"}, Served: 1,
 				Health: health.Status{State: health.Disabled, Since: ago(time.Minute), Cause: &health.Cause{Stage: health.StageOperator, Message: "disabled by local: it is moved", Since: ago(time.Minute)}},

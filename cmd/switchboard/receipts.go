@@ -58,7 +58,7 @@ type receiptFilter struct {
 	Tool    string               `help:"Only those of matching tools, given as TOOL or SERVER/TOOL; * stands for any text." placeholder:"PATTERN"`
 	Code    switchboard.Code     `help:"Only those with this code." placeholder:"SB-…"`
 	Outcome receipt.CallOutcome  `help:"Only calls with this outcome: ok, tool_error, server_error, refused, failed or unknown." placeholder:"WORD"`
-	Kind    receipt.Kind         `help:"Only those of this kind: intent, call, decision, expand, collapse, admin, start, stop, key, lost or trim." placeholder:"WORD"`
+	Kind    receipt.Kind         `help:"Only those of this kind: intent, call, decision, expand, collapse, admin, ask, decide, pin, start, stop, key, lost or trim." placeholder:"WORD"`
 	Node    string               `help:"Only those that this node wrote." placeholder:"NAME"`
 	Since   pastTime             `help:"Only those since TIME: a time before now, such as 7d or 12h, or an instant." placeholder:"TIME"`
 	Until   pastTime             `help:"Only those before TIME." placeholder:"TIME"`
@@ -150,6 +150,8 @@ func receiptColumns(e *receipt.ChainEntry) []string {
 	}
 	what := r.Method
 	switch {
+	case r.Kind == receipt.Pin:
+		what = string(r.Server) + ": " + r.Note
 	case r.Tool != "":
 		what = string(r.Server) + "/" + r.Tool
 	case r.Server != "":

@@ -318,10 +318,27 @@ func writeServers(out io.Writer, servers []admin.ServerStatus) {
 	}
 	_ = w.Flush() // without the terminal the table is not needed
 	for _, s := range servers {
+		writeHeld(out, &s)
 		writeMissingWalls(out, &s)
 		if s.LastFailure != nil {
 			writeTrouble(out, &s)
 		}
+	}
+}
+
+// writeHeld prints how many definitions of a server are not plainly in use, and the command that names them.
+func writeHeld(out io.Writer, s *admin.ServerStatus) {
+	var said []string
+	for _, one := range []struct {
+		n    int
+		what string
+	}{{s.Held.Suspended, "suspended"}, {s.Held.Frozen, "frozen"}, {s.Held.OnTrial, "on trial"}, {s.Held.New, "not let in"}} {
+		if one.n > 0 {
+			said = append(said, fmt.Sprint(one.n, " ", one.what))
+		}
+	}
+	if said != nil {
+		fmt.Fprintf(out, "\n%s has definitions to look at: %s (switchboard pins list --changed --server %s)\n", s.ID, strings.Join(said, ", "), s.ID)
 	}
 }
 

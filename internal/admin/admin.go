@@ -67,6 +67,17 @@ type ProcessFacts struct {
 	Version   string
 	Addresses func() (agents, officers net.Addr) // each nil if it is not served
 	Findings  func(switchboard.ServerID) int     // in what the server offers; nil means none
+
+	// Definitions returns how many definitions each server offers, by each state that a definition can have; nil means none.
+	Definitions func() map[switchboard.ServerID]map[string]int
+}
+
+// definitions returns how many definitions each server offers, by their state.
+func (p *ProcessFacts) definitions() map[switchboard.ServerID]map[string]int {
+	if p.Definitions == nil {
+		return nil
+	}
+	return p.Definitions()
 }
 
 // A Reader answers the operators' reads. Use NewReader. It is safe for concurrent use.

@@ -50,6 +50,7 @@ func (m *Scraper) Scrape(id switchboard.TenantID, accept http.Header) (contentTy
 			v.Tools++
 		}
 	}
+	definitions := r.o.definitions()
 	for _, s := range r.o.Fleet.Status() {
 		if !v.AllTenants && (mine == nil || !mine.MayUseServer(s.ID)) {
 			continue
@@ -57,6 +58,7 @@ func (m *Scraper) Scrape(id switchboard.TenantID, accept http.Header) (contentTy
 		fit, _ := r.o.Health.Status(s.ID)
 		v.Servers = append(v.Servers, telemetry.Server{
 			ID: s.ID, State: string(fit.State), Connections: s.Connections, InFlight: s.InFlight - s.Waiting, Waiting: s.Waiting, Restarts: int64(s.Restarts),
+			Definitions: definitions[s.ID],
 		})
 	}
 	v.Currency = st.Config.Currency

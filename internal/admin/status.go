@@ -133,6 +133,16 @@ type ServerStatus struct {
 
 	// Findings is the number of findings in what it offers, definitions and instructions; see package suspect.
 	Findings int `json:"findings,omitempty"`
+
+	Held HeldDefinitions `json:"definitions,omitzero"`
+}
+
+// HeldDefinitions counts the definitions of a server that are not plainly in use, and that a person may want to look at.
+type HeldDefinitions struct {
+	Suspended int `json:"suspended,omitempty"`
+	Frozen    int `json:"frozen,omitempty"` // the admitted ones stay in use
+	OnTrial   int `json:"on_trial,omitempty"`
+	New       int `json:"new,omitempty"` // no person has let them in
 }
 
 // TaskStatus is a task that runs have bound.
@@ -228,11 +238,14 @@ func (r *Reader) serverStatuses(c *Configuration, served map[switchboard.ServerI
 	for i := range c.Config.Servers {
 		classes[c.Config.Servers[i].ID] = c.Config.Servers[i].Class
 	}
+	definitions := r.o.definitions()
 	for _, server := range r.o.Fleet.Status() {
 		if mine(server.ID) {
+			d := definitions[server.ID]
+			held := HeldDefinitions{d[string(switchboard.LifeSuspended)], d["frozen"], d[string(switchboard.LifeTesting)], d[string(switchboard.LifeNew)]}
 			n := served[server.ID]
 			fit, _ := r.o.Health.Status(server.ID)
-			now := ServerStatus{server, fit, n, len(c.Offers[server.ID].Tools) - n, classes[server.ID], 0}
+			now := ServerStatus{server, fit, n, len(c.Offers[server.ID].Tools) - n, classes[server.ID], 0, held}
 			if r.o.Findings != nil {
 				now.Findings = r.o.Findings(server.ID)
 			}

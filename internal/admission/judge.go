@@ -59,13 +59,14 @@ type JudgedOffer struct {
 
 // An offerJudge judges one offer.
 type offerJudge struct {
-	terms     OfferTerms
-	pins      *ServerPins
-	reports   Reports
-	uncleaned map[string][]byte // see switchboard.Offer
-	now       time.Time
-	kept      int // bytes
-	others    int // bytes
+	terms   OfferTerms
+	pins    *ServerPins
+	reports Reports
+	offer   *switchboard.Offer
+	lists   map[switchboard.Kind]offeredList
+	now     time.Time
+	kept    int // bytes
+	others  int // bytes
 
 	fresh     map[PinKey]Pin // new or changed pins
 	firstSeen bool
@@ -82,22 +83,25 @@ type Reports struct {
 // Judge compares an offer with the pins of its server, and decides what is passed on. What other replicas have reported counts, too, whatever this replica is
 // offered: so all replicas decide alike. each, if not nil, is called with each verdict. Judge is pure: it decides by its arguments alone.
 func Judge(offer switchboard.Offer, pins *ServerPins, reports Reports, terms OfferTerms, now time.Time, each func(PinVerdict)) JudgedOffer {
-	j := &offerJudge{terms: terms, pins: pins, reports: reports, uncleaned: offer.Uncleaned, now: now, fresh: map[PinKey]Pin{}, own: OtherOffers{}, each: each}
+	j := &offerJudge{terms: terms, pins: pins, reports: reports, offer: &offer, lists: map[switchboard.Kind]offeredList{}, now: now, fresh: map[PinKey]Pin{}, own: OtherOffers{}, each: each}
 	if each == nil {
 		j.each = func(PinVerdict) {}
 	}
 	for _, p := range pins.Pins {
 		j.kept += len(p.Definition)
 	}
+	for _, kind := range []switchboard.Kind{switchboard.Tools, switchboard.Prompts, switchboard.Templates} {
+		j.lists[kind] = newOfferedList(kind, offer.List(kind))
+	}
 	out := JudgedOffer{Offer: offer, Pins: pins}
-	out.Offer.Tools, out.Offer.Admissions = j.tools(offer.Tools)
-	out.Offer.Prompts = j.candidates(switchboard.Prompts, offer.Prompts)
-	out.Offer.Templates = j.candidates(switchboard.Templates, offer.Templates)
+	out.Offer.Tools, out.Offer.Admissions = j.tools()
+	out.Offer.Prompts = j.candidates(switchboard.Prompts)
+	out.Offer.Templates = j.candidates(switchboard.Templates)
 	out.Offer.Instructions = j.instructions(offer.Instructions)
 	listed := pins.Listed
 	if !offer.Stale {
 		listed = listedIn(listed, &offer)
-		j.noteGone(&offer)
+		j.noteGone()
 	}
 	if out.Others = j.own; len(j.fresh) > 0 || listed != pins.Listed {
 		next := &ServerPins{Listed: listed, Pins: maps.Clone(pins.Pins)}
@@ -132,15 +136,15 @@ func kindOf(k switchboard.PinKind) switchboard.Kind {
 }
 
 // tools returns the tools that are passed on. Tools that are no candidates are passed on, too, so that explanations can name them.
-func (j *offerJudge) tools(offered [][]byte) (passed [][]byte, all map[string]*switchboard.Admission) {
-	if offered == nil {
+func (j *offerJudge) tools() (passed [][]byte, all map[string]*switchboard.Admission) {
+	list := j.lists[switchboard.Tools]
+	if list.objects == nil {
 		return nil, nil
 	}
-	passed = make([][]byte, 0, len(offered))
-	twice := namedTwice(switchboard.Tools, offered)
-	for _, object := range offered {
-		k, ok := keyOf(switchboard.Tools, object)
-		if !ok || twice[k] {
+	passed = make([][]byte, 0, len(list.objects))
+	for i, object := range list.objects {
+		k := list.keys[i]
+		if !list.isNamedOnce(k) {
 			passed = append(passed, object) // the catalog refuses it
 			continue
 		}
@@ -157,19 +161,19 @@ func (j *offerJudge) tools(offered [][]byte) (passed [][]byte, all map[string]*s
 }
 
 // candidates returns the prompts or templates that are passed on.
-func (j *offerJudge) candidates(kind switchboard.Kind, offered [][]byte) (passed [][]byte) {
-	if offered == nil {
+func (j *offerJudge) candidates(kind switchboard.Kind) (passed [][]byte) {
+	list := j.lists[kind]
+	if list.objects == nil {
 		return nil
 	}
 	compare := definitionComparison(ComparePrompts)
 	if kind == switchboard.Templates {
 		compare = CompareTemplates
 	}
-	passed = make([][]byte, 0, len(offered))
-	twice := namedTwice(kind, offered)
-	for _, object := range offered {
-		k, ok := keyOf(kind, object)
-		if !ok || twice[k] {
+	passed = make([][]byte, 0, len(list.objects))
+	for i, object := range list.objects {
+		k := list.keys[i]
+		if !list.isNamedOnce(k) {
 			continue // nobody can tell which definition a person has let in
 		}
 		if v, bytes := j.judge(k, object, compare); isPassed(v.State) {
@@ -197,21 +201,38 @@ func isPassed(s switchboard.LifeState) bool {
 	return s == switchboard.LifeActive || s == switchboard.LifeDeprecated
 }
 
-// namedTwice returns the names that more than one object of a list has with different bytes.
-func namedTwice(kind switchboard.Kind, objects [][]byte) (twice map[PinKey]bool) {
-	first := make(map[PinKey][]byte, len(objects))
-	for _, object := range objects {
-		k, ok := keyOf(kind, object)
-		if was, known := first[k]; ok && known && string(was) != string(object) {
-			if twice == nil {
-				twice = map[PinKey]bool{}
-			}
-			twice[k] = true
-		}
-		first[k] = object
-	}
-	return twice
+// An offeredList is a list of an offer with the keys of its objects, which are read once.
+type offeredList struct {
+	objects [][]byte
+	keys    []PinKey        // the zero key of an object without a name
+	first   map[PinKey]int  // the index of the first object with the key
+	twice   map[PinKey]bool // the keys that objects with different bytes have
 }
+
+func newOfferedList(kind switchboard.Kind, objects [][]byte) offeredList {
+	l := offeredList{objects, make([]PinKey, len(objects)), make(map[PinKey]int, len(objects)), nil}
+	for i, object := range objects {
+		k, ok := keyOf(kind, object)
+		if !ok {
+			continue
+		}
+		l.keys[i] = k
+		at, known := l.first[k]
+		switch {
+		case !known:
+			l.first[k] = i
+		case string(objects[at]) != string(object):
+			if l.twice == nil {
+				l.twice = map[PinKey]bool{}
+			}
+			l.twice[k] = true
+		}
+	}
+	return l
+}
+
+// isNamedOnce reports whether the objects with the key are one definition.
+func (l *offeredList) isNamedOnce(k PinKey) bool { return k != (PinKey{}) && !l.twice[k] }
 
 // A definitionComparison compares two definitions; see CompareTools.
 type definitionComparison func(admitted, offered json.RawMessage) (Class, []Difference)
@@ -240,7 +261,7 @@ func (j *offerJudge) judge(k PinKey, offered []byte, compare definitionCompariso
 	}
 	v := PinVerdict{Key: k, State: pin.State, Pin: pin, Successor: pin.Successor, Why: whyOf(pin.State)}
 	v.Other = j.changed(k, offered, pin, compare)
-	if other, ok := j.reports.Others[k]; ok && other.Digest != pin.Digest {
+	if other, ok := j.reports.Others[k]; ok && (other.Digest != pin.Digest || other.Class == Poisoned && pin.By == "") {
 		if other.Admitted != pin.Digest { // it was compared with another definition, and its replica compares it again soon
 			other.Class = max(other.Class, Narrower)
 		}
@@ -334,11 +355,11 @@ func describe(o *OtherOffer) string {
 // changed compares the offered definition with the admitted one. It returns nil if the server offers the admitted one.
 func (j *offerJudge) changed(k PinKey, offered []byte, pin Pin, compare definitionComparison) *OtherOffer {
 	if string(offered) == pin.Definition {
-		return nil
+		return j.poisonedSame(k, offered, pin)
 	}
 	digest, err := DigestOf(offered)
 	if err == nil && digest == pin.Digest {
-		return nil
+		return j.poisonedSame(k, offered, pin)
 	}
 	if was, ok := j.reports.Own[k]; ok && was.Digest == digest && was.Admitted == pin.Digest && err == nil {
 		j.own[k] = was
@@ -356,6 +377,19 @@ func (j *offerJudge) changed(k PinKey, offered []byte, pin Pin, compare definiti
 		class = Poisoned
 	}
 	return j.other(k, offered, pin.Digest, class, all, rule)
+}
+
+// poisonedSame returns the offer of the admitted definition with characters that deceive in it, which are removed before it is compared. It returns nil if there are none, or if a
+// person has let the definition in: the person may have seen them. At first sight, such a definition is not let in.
+func (j *offerJudge) poisonedSame(k PinKey, offered []byte, pin Pin) *OtherOffer {
+	if pin.By != "" || j.sent(k) == nil {
+		return nil
+	}
+	rule := j.findInOffer(k, offered)
+	if rule == "" {
+		return nil
+	}
+	return j.other(k, offered, pin.Digest, Poisoned, nil, rule)
 }
 
 // other notes an offer that is not the admitted one.
@@ -439,10 +473,21 @@ func (j *offerJudge) byFile(k PinKey, pin Pin, entry switchboard.AdmittedPin, of
 
 // findInOffer looks at the definition as the server sent it, and returns the rule of a blocking finding. The offered bytes may lack some characters.
 func (j *offerJudge) findInOffer(k PinKey, offered []byte) string {
-	if sent := j.uncleaned[k.Name]; k.Kind == switchboard.PinTool && sent != nil {
+	if sent := j.sent(k); sent != nil {
 		offered = sent
 	}
 	return j.findBlocking(k, offered)
+}
+
+// sent returns the definition as the server sent it, if characters that deceive were removed from it; else nil.
+func (j *offerJudge) sent(k PinKey) []byte {
+	switch k.Kind {
+	case switchboard.PinTool:
+		return j.offer.Uncleaned[k.Name]
+	case switchboard.PinInstructions:
+		return j.offer.UncleanedOthers[switchboard.SentInstructions]
+	}
+	return j.offer.UncleanedOthers[switchboard.SentKey(kindOf(k.Kind), k.Name)]
 }
 
 func (j *offerJudge) findBlocking(k PinKey, definition []byte) string {
@@ -453,16 +498,12 @@ func (j *offerJudge) findBlocking(k PinKey, definition []byte) string {
 }
 
 // noteGone notes which pins the offer has no definition for, and retires those that are gone for goneRetires.
-func (j *offerJudge) noteGone(offer *switchboard.Offer) {
-	var offered map[PinKey]bool
+func (j *offerJudge) noteGone() {
 	for k, p := range j.pins.Pins {
 		if k.Kind == switchboard.PinInstructions || p.State == switchboard.LifeRetired {
 			continue
 		}
-		if offered == nil {
-			offered = offeredKeys(offer)
-		}
-		if offered[k] {
+		if _, offered := j.lists[kindOf(k.Kind)].first[k]; offered {
 			continue
 		}
 		switch {
@@ -475,17 +516,4 @@ func (j *offerJudge) noteGone(offer *switchboard.Offer) {
 		}
 		j.fresh[k] = p
 	}
-}
-
-// offeredKeys returns the keys of all objects in an offer.
-func offeredKeys(offer *switchboard.Offer) map[PinKey]bool {
-	all := map[PinKey]bool{}
-	for _, kind := range []switchboard.Kind{switchboard.Tools, switchboard.Prompts, switchboard.Templates} {
-		for _, object := range offer.List(kind) {
-			if k, ok := keyOf(kind, object); ok {
-				all[k] = true
-			}
-		}
-	}
-	return all
 }

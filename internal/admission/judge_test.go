@@ -2,6 +2,7 @@ package admission
 
 import (
 	"encoding/json"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -173,6 +174,47 @@ func TestADeceivingToolIsNotLetInUntilItDeceivesNoLonger(t *testing.T) {
 	}
 	if _, a := look(t, Judge(first, &ServerPins{}, Reports{}, terms, day, nil)); a.State != switchboard.LifeActive {
 		t.Errorf("it is %+v when it deceives no longer", a)
+	}
+}
+
+// The removed characters are no part of the definition that is compared. At first sight they keep it out, so they are new in one that was let in. In one that a person has let in,
+// the person may have seen them.
+func TestRemovedCharactersThatComeLaterSuspend(t *testing.T) {
+	poisoned := first
+	poisoned.Uncleaned = map[string][]byte{"look": []byte("evil")}
+	poisoned.UncleanedOthers = map[string][]byte{
+		switchboard.SentKey(switchboard.Prompts, "review"): []byte("evil"), switchboard.SentKey(switchboard.Templates, "x://{a}"): []byte("evil"), switchboard.SentInstructions: []byte("evil"),
+	}
+	terms := OfferTerms{FindBlocking: deceives}
+	states := func(o switchboard.Offer, pins *ServerPins, r Reports) (pinned, suspended int, j JudgedOffer) {
+		j = Judge(o, pins, r, terms, day, func(v PinVerdict) {
+			if v.State == switchboard.LifeSuspended && v.Other != nil && v.Other.Class == Poisoned {
+				suspended++
+			}
+		})
+		return len(j.Pins.Pins), suspended, j
+	}
+	if pinned, suspended, j := states(poisoned, &ServerPins{}, Reports{}); pinned != 0 || suspended != 4 || len(j.Offer.Prompts)+len(j.Offer.Templates)+len(j.Offer.Instructions) > 0 {
+		t.Errorf("at first sight, %d are let in, and %d suspended", pinned, suspended)
+	}
+	_, _, j := states(first, &ServerPins{}, Reports{})
+	_, suspended, later := states(poisoned, j.Pins, Reports{})
+	if suspended != 4 || len(later.Offer.Prompts)+len(later.Offer.Templates)+len(later.Offer.Instructions) > 0 {
+		t.Errorf("later, %d are suspended", suspended)
+	}
+	if _, suspended, _ := states(first, j.Pins, Reports{Others: later.Others}); suspended != 4 {
+		t.Errorf("where another replica is offered it, %d are suspended", suspended)
+	}
+	if _, suspended, _ := states(first, later.Pins, Reports{Own: later.Others}); suspended != 0 {
+		t.Errorf("without these characters, %d are suspended", suspended)
+	}
+	byPerson := &ServerPins{Listed: j.Pins.Listed, Pins: maps.Clone(j.Pins.Pins)}
+	for k, p := range byPerson.Pins {
+		p.By = "ann"
+		byPerson.Pins[k] = p
+	}
+	if _, suspended, _ := states(poisoned, byPerson, Reports{Others: later.Others}); suspended != 0 {
+		t.Errorf("of those that a person has let in, %d are suspended", suspended)
 	}
 }
 

@@ -1,15 +1,21 @@
 package app
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/admin/pins"
 	"github.com/summit-switchboard/switchboard/internal/admission"
 	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/pin"
+	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/scan/suspect"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -71,5 +77,45 @@ func admittedTools(st *servingState) (peers []suspect.PeerTool) {
 func newRegistrar(a *App, actions *admin.Actions) *pins.Registrar {
 	return pins.New(pins.Options{
 		Board: a.pins, Editor: a.admin.editor, HasFile: a.options.Officers.File != "", Admit: a.rebuildState, Record: actions.Record, Stopping: a.grace.ctx,
+	})
+}
+
+// recordStates writes the receipt of a report.
+func recordStates(ledger *receipt.Ledger, c *pin.ChangeReport) {
+	r := receipt.Receipt{Kind: receipt.Pin, Server: c.Server, Note: summaryOf(c), Pins: receipt.PinsReport{Since: c.Since, Changes: c.Changes, Definitions: c.Definitions}}
+	for _, n := range c.Named {
+		r.Pins.Named = append(r.Pins.Named, receipt.ChangedPin{
+			Kind: string(n.Key.Kind), Name: n.Key.Name, State: n.State, Class: n.Class, Admitted: n.Admitted, Offered: n.Offered, Why: n.Why,
+		})
+		if n.Key.Kind == switchboard.PinTool {
+			r.Tools = append(r.Tools, switchboard.ToolID{Server: c.Server, Name: n.Key.Name}.String())
+		}
+	}
+	ledger.Add(&r)
+}
+
+// summaryOf says how many definitions of a report are in which state now.
+func summaryOf(c *pin.ChangeReport) string {
+	var said []string
+	for _, state := range pin.States {
+		if n := c.States[state]; n > 0 {
+			said = append(said, fmt.Sprint(n, " ", state))
+		}
+	}
+	text := strings.Join(said, ", ")
+	if c.Changes > c.Definitions {
+		text += fmt.Sprintf(", after %d changes", c.Changes)
+	}
+	if len(c.Named) == 1 && c.Definitions == 1 {
+		text += ": " + switchboard.PinID{Server: c.Server, Kind: c.Named[0].Key.Kind, Name: c.Named[0].Key.Name}.String()
+	}
+	return text
+}
+
+// openPins returns the board of pins of this process. changed is called after other processes have changed pins.
+func openPins(a *App, changed func()) *pin.Board {
+	return pin.New(pin.Options{
+		Store: a.store, Self: cmp.Or(a.cluster.Self(), rand.Text()), Changed: changed, Count: a.metrics.CountDefinitionChange, Log: a.log,
+		Report: func(c *pin.ChangeReport) { recordStates(a.ledger, c) },
 	})
 }

@@ -9,7 +9,6 @@ package app
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -303,7 +302,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	offers := &offerFeed{changed: recall.NewServerSet(), store: a.store, log: o.Log}
 	a.recall = recall.New(a.store, a.ledger.Key(offersKeyPurpose), o.Log)
 	pinsChanged := make(signal, 1)
-	a.pins = pin.New(pin.Options{Store: a.store, Self: cmp.Or(a.cluster.Self(), rand.Text()), Changed: pinsChanged.send, Log: o.Log})
+	a.pins = openPins(a, pinsChanged.send)
 	a.admin.events = event.NewRecent(a.cluster.Self())
 	a.admin.changes = health.NewChangeLog(a.store, o.Log)
 	a.admin.history = history.New(history.Options{Store: a.store, Log: o.Log})
@@ -408,7 +407,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.admin.reads = admin.NewReader(admin.ReaderOptions{
 		Configuration: a.served, Binder: a.binder, Runs: a.runs, Meter: a.meter, Fleet: a.fleet, Health: a.health, Store: a.store, Cluster: a.cluster,
 		Ledger: a.ledger, Recorder: a.recorder, Atoms: a.atoms, Notices: a.admin.notices.Backlogs, Ready: a.ready, Stopping: a.grace.ctx,
-		ProcessFacts: admin.ProcessFacts{Started: started, Version: o.Version, Addresses: a.Addresses, Changes: a.admin.changes, Findings: a.suspects.findings},
+		ProcessFacts: admin.ProcessFacts{Started: started, Version: o.Version, Addresses: a.Addresses, Changes: a.admin.changes, Findings: a.suspects.findings, Definitions: a.pins.Counts},
 	})
 	a.admin.editor = newEditor(a)
 	actions := admin.NewActions(admin.ActionsOptions{

@@ -51,6 +51,12 @@ type Options struct {
 	// Changed is called after other processes have changed what counts here. It must not wait. nil means no call.
 	Changed func()
 
+	// Report gets each report of changes that no person has made. Of the processes that share the store, one gets it. nil means that there are no reports.
+	Report func(*ChangeReport)
+
+	// Count is called with each such change that this process sees: with the new state, one of States, and the class of the offered definition, or "". nil means no call.
+	Count func(id switchboard.ServerID, state, class string)
+
 	Log *slog.Logger
 }
 
@@ -58,6 +64,8 @@ type Options struct {
 type Board struct {
 	o    Options
 	wake chan struct{} // there is something to keep
+
+	changes *changeBook
 
 	mu      sync.Mutex // guards the next fields. It is held while a first sight is written.
 	servers map[switchboard.ServerID]*pinnedServer
@@ -91,7 +99,7 @@ func New(o Options) *Board {
 	if o.Changed == nil {
 		o.Changed = func() {}
 	}
-	return &Board{o: o, wake: make(chan struct{}, 1), servers: map[switchboard.ServerID]*pinnedServer{}}
+	return &Board{o: o, wake: make(chan struct{}, 1), changes: newChangeBook(&o), servers: map[switchboard.ServerID]*pinnedServer{}}
 }
 
 // server returns what is known of a server. The caller holds b.mu.
@@ -161,7 +169,8 @@ func sameOffer(a, b *switchboard.Offer) bool {
 // admit judges one offer. No other goroutine uses s.
 func (b *Board) admit(ctx context.Context, s *pinnedServer, o *switchboard.Offer, t admission.OfferTerms) switchboard.Offer {
 	for attempt := 1; ; attempt++ {
-		j := admission.Judge(*o, s.pins, s.reports(), t, now(), nil)
+		before, view := s.pins, newOfferView()
+		j := admission.Judge(*o, before, s.reports(), t, now(), view.add)
 		if j.FirstSeen {
 			err := b.keep(ctx, o.Server, s, j.Pins)
 			if errors.Is(err, store.ErrConflict) && attempt < maxAttempts { // another replica was first
@@ -182,6 +191,7 @@ func (b *Board) admit(ctx context.Context, s *pinnedServer, o *switchboard.Offer
 			s.own = j.Others
 			b.send()
 		}
+		b.changes.observe(o, before, j.Pins, view)
 		return j.Offer
 	}
 }

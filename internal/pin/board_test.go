@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -147,25 +148,26 @@ func TestPinsSurviveARestart(t *testing.T) {
 // awayStore answers nothing.
 type awayStore struct {
 	store.Store
-	away bool
+	away atomic.Bool
 }
 
 func (s *awayStore) Apply(ctx context.Context, c store.Change) (store.Version, error) {
-	if s.away {
+	if s.away.Load() {
 		return 0, store.ErrUnavailable
 	}
 	return s.Store.Apply(ctx, c)
 }
 
 func TestWithoutAStoreDefinitionsArePinnedInMemoryAndKeptLater(t *testing.T) {
-	st := &awayStore{store.NewMemory(), true}
+	st := &awayStore{Store: store.NewMemory()}
+	st.away.Store(true)
 	b := New(Options{Store: st, Self: "a", Log: slog.New(slog.DiscardHandler)})
 	p := process{Board: b}
 	p.state(offerOf(work))
 	if got := p.state(offerOf(strings.Replace(work, "works", "evil", 1))); !strings.HasPrefix(got, "active frozen true, ["+work) {
 		t.Errorf("without a store it passes on %s", got)
 	}
-	st.away = false
+	st.away.Store(false)
 	b.keepAll(t.Context(), false)
 	if v, err := st.Value(t.Context(), store.Key{Group: groupPins, Name: "s"}); err != nil || v.Data == nil {
 		t.Errorf("once the store answers, it has %v, %v", v, err)

@@ -40,6 +40,19 @@ func (b *Board) Verdicts(id switchboard.ServerID) []admission.PinVerdict {
 	return sorted
 }
 
+// Counts returns how many definitions each server offers in each of States. It waits for no store.
+func (b *Board) Counts() map[switchboard.ServerID]map[string]int {
+	b.changes.mu.Lock()
+	defer b.changes.mu.Unlock()
+	all := make(map[switchboard.ServerID]map[string]int, len(b.changes.servers))
+	for id, s := range b.changes.servers {
+		if s.counts != nil {
+			all[id] = s.counts // which is never changed
+		}
+	}
+	return all
+}
+
 // verdicts judges the last offer again.
 func (s *pinnedServer) verdicts() map[admission.PinKey]admission.PinVerdict {
 	all := map[admission.PinKey]admission.PinVerdict{}

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/admission"
@@ -81,7 +82,11 @@ func decodeNotice(data []byte) (id switchboard.ServerID, from string, err error)
 func (b *Board) Read(ctx context.Context) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, err := b.readAll(ctx); err != nil {
+	_, err := b.readAll(ctx)
+	if err == nil {
+		err = b.changes.read(ctx)
+	}
+	if err != nil {
 		b.o.Log.Warn("the pins of the servers cannot be read: where first_use lets in, their definitions are seen anew", "err", err)
 	}
 }
@@ -156,6 +161,9 @@ func (b *Board) Run(ctx context.Context) {
 	poll, renew := time.NewTicker(every), time.NewTicker(renewInterval)
 	defer poll.Stop()
 	defer renew.Stop()
+	var reporting sync.WaitGroup
+	reporting.Go(func() { b.changes.run(ctx) })
+	defer reporting.Wait()
 	var mark store.Version
 	wake := b.wake
 	var pause <-chan time.Time

@@ -46,6 +46,7 @@ const (
 	Admin    Kind = "admin"    // an administrator's action
 	Ask      Kind = "ask"      // a person was asked to approve a call, or for a capability
 	Decide   Kind = "decide"   // a person's decision about such a request, or its end without one
+	Pin      Kind = "pin"      // definitions of a server have other states, without a person's decision
 	Start    Kind = "start"    // the replica has begun to write
 	Stop     Kind = "stop"     // the replica has stopped in good order
 	KeyKind  Kind = "key"      // the key that signs from now on
@@ -54,7 +55,7 @@ const (
 )
 
 // Kinds are all kinds.
-var Kinds = []Kind{Intent, Call, Decision, Expand, Collapse, Admin, Ask, Decide, Start, Stop, KeyKind, LostKind, TrimKind}
+var Kinds = []Kind{Intent, Call, Decision, Expand, Collapse, Admin, Ask, Decide, Pin, Start, Stop, KeyKind, LostKind, TrimKind}
 
 // CallOutcome is how a call ended.
 type CallOutcome string
@@ -132,6 +133,9 @@ type Receipt struct {
 
 	// Change is the change of a file of the configuration, by an officer.
 	Change FileChange `json:"change"`
+
+	// Pins is what has changed, of kind pin. Tools names the tools among them, so that a search finds them.
+	Pins PinsReport `json:"pins"`
 
 	Note string `json:"note"` // for people
 
@@ -302,6 +306,7 @@ func (r *Receipt) append(b []byte) []byte {
 	writeText(&w, "note", r.Note)
 	writeText(&w, "of", r.Of)
 	writeText(&w, "outcome", string(r.Outcome))
+	r.Pins.append(&w)
 	if p := &r.Price; *p != (PriceMark{}) {
 		w.Name("price")
 		w.BeginObject()

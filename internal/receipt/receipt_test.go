@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -60,6 +61,9 @@ func TestEveryReceiptIsWrittenInCanonicalFormAndReadBackUnchanged(t *testing.T) 
 		r.V, r.Kind = version, "x"
 		if r.Lost.Receipts == 0 {
 			r.Lost.Since = time.Time{}
+		}
+		if r.Pins.Changes == 0 {
+			r.Pins = PinsReport{}
 		}
 		if len(r.Hold.Accounts) == 0 {
 			r.Hold.Group = ""
@@ -198,7 +202,12 @@ func TestTheStoredFormatOfAChainHasNotChanged(t *testing.T) {
 		{Name: strings.Repeat("paid/", 100), Amount: 3100, Ends: when}, {Name: "ever", Amount: 1},
 	}}
 	paid.Price, paid.Approval = PriceMark{Held: 3100, Settled: 31}, priced.Approval
+	frozen := ChangedPin{Kind: "tool", Name: "send\n\x1b", State: "frozen", Class: "words", Admitted: "d1:0", Offered: "d1:1", Why: "its server offers another definition"}
 	for file, all := range map[string][]Receipt{
+		"testdata/pins.jsonl": {
+			{Time: when, Kind: Pin, Server: "notifier", Tools: []string{"notifier/send\n\x1b"}, Note: "1 frozen", Pins: PinsReport{when, 3, 1, []ChangedPin{frozen}}},
+			{Time: when, Kind: Pin, Server: "notifier", Note: "4096 suspended", Pins: PinsReport{when, 8192, 4096, slices.Repeat([]ChangedPin{{Kind: "prompt", Name: "p", State: "suspended"}}, 101)}},
+		},
 		"testdata/chain.jsonl": {
 			{Time: when, Kind: KeyKind, Key: ChainKey{"n1", s.public}},
 			about, came,

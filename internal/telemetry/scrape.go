@@ -71,6 +71,9 @@ type Server struct {
 
 	Connections, InFlight, Waiting int
 	Restarts                       int64
+
+	// Definitions counts the definitions that the server offers, by each state that a definition can have; nil if the server has offered nothing.
+	Definitions map[string]int
 }
 
 // Scrape returns all counts and the view, in the format that the headers of the request ask for, and the
@@ -129,6 +132,8 @@ var (
 	probed               = newDesc("server_probes_total", "Probes of each server, by result: ok or failed.", "server", "result")
 	connections          = newDesc("server_connections", "Processes or sessions of each server.", "server")
 	restarts             = newDesc("server_restarts_total", "How often each server came back.", "server")
+	definitions          = newDesc("definitions", "Definitions that each server offers, by their state: active, frozen, testing, deprecated, suspended, retired or new.", "server", "state")
+	definitionChanges    = newDesc("definition_changes_total", "Changes of the states of definitions without a person's decision, by the new state and by the class of the offered definition.", "server", "state", "class")
 	configurationHash    = newDesc("configuration_hash", "A number that is the same for all replicas that serve the same configuration.")
 	configurationRefused = newDesc("configuration_refused", "1 while the newest configuration is refused and an older one is served; else 0.")
 	configurationFaulty  = newDesc("configuration_faulty_parts", "Parts of the configuration with faults: tenants, tools, files of overlays, manifests.")
@@ -174,7 +179,7 @@ type scrapeCollector struct {
 func (s *scrapeCollector) Describe(c chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		buildInfo, callsTotal, callsMoved, refusals, attempts, durations, inFlight, waiting, states, stateChange, probed, connections,
-		restarts, configurationHash, configurationRefused, configurationFaulty, tools, runs, sessions, streams, reloads, evaluations, unjudged, ranOver, overdue, unrecorded, unwritten, hops, takenOver, restored, keyed, cached, noticed, atoms, atomProbed, stored, storing, budgetLimit, budgetSettled, budgetHeld, spentTotal, listsTotal, listTokens, fullListTokens, listsUncounted, available,
+		restarts, definitions, definitionChanges, configurationHash, configurationRefused, configurationFaulty, tools, runs, sessions, streams, reloads, evaluations, unjudged, ranOver, overdue, unrecorded, unwritten, hops, takenOver, restored, keyed, cached, noticed, atoms, atomProbed, stored, storing, budgetLimit, budgetSettled, budgetHeld, spentTotal, listsTotal, listTokens, fullListTokens, listsUncounted, available,
 	} {
 		c <- d
 	}
@@ -223,6 +228,9 @@ func (s *scrapeCollector) Collect(c chan<- prometheus.Metric) {
 		}
 		gauge(connections, server.Connections, id)
 		count(restarts, server.Restarts, id)
+		for state, n := range server.Definitions {
+			gauge(definitions, n, id, state)
+		}
 		if v.AllTenants {
 			gauge(inFlight, server.InFlight, id)
 			gauge(waiting, server.Waiting, id)
@@ -249,6 +257,11 @@ func (s *scrapeCollector) Collect(c chan<- prometheus.Metric) {
 	for k, n := range r.changes.values() {
 		if v.AllTenants || mine[k.server] {
 			count(stateChange, n.Load(), string(k.server), k.what, k.to, k.cause)
+		}
+	}
+	for k, n := range r.pins.values() {
+		if v.AllTenants || mine[k.server] {
+			count(definitionChanges, n.Load(), string(k.server), k.state, k.class)
 		}
 	}
 	for k, n := range r.probes.values() {

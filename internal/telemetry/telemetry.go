@@ -140,8 +140,7 @@ type Recorder struct {
 	calls      lockFreeMap[tenantServer, series]
 	attempts   lockFreeMap[switchboard.ServerID, series]
 	movedCalls lockFreeMap[[2]switchboard.ServerID, atomic.Int64]
-	changes    lockFreeMap[serverChange, atomic.Int64]
-	probes     lockFreeMap[serverProbe, atomic.Int64]
+	stateCounts
 	storeCounts
 	refusals       [maxOutcomes]atomic.Int64
 	hops           lockFreeMap[string, atomic.Int64] // by outcome, like the next two
@@ -153,6 +152,13 @@ type Recorder struct {
 	atomProbes     [2]atomic.Int64 // by their index in probeResults
 
 	process processRegistry
+}
+
+// stateCounts are changes of the states of servers and of their definitions, and what probes of servers have found.
+type stateCounts struct {
+	changes lockFreeMap[serverChange, atomic.Int64]
+	probes  lockFreeMap[serverProbe, atomic.Int64]
+	pins    lockFreeMap[definitionState, atomic.Int64]
 }
 
 // storeCounts are the operations of the store.
@@ -173,6 +179,11 @@ type listCosts struct{ lists, tokens, full, uncounted atomic.Int64 }
 type serverChange struct {
 	server          switchboard.ServerID
 	what, to, cause string
+}
+
+type definitionState struct {
+	server       switchboard.ServerID
+	state, class string
 }
 
 type storeOperation struct{ what, outcome string }
@@ -259,6 +270,12 @@ func (r *Recorder) CountStateChange(server switchboard.ServerID, tool bool, to, 
 		what = "tool"
 	}
 	r.changes.valueOf(serverChange{server, what, to, cause}).Add(1)
+}
+
+// CountDefinitionChange counts a change of the state of a definition of the server that no person has made. class says what the offered definition means; "" if that does not
+// matter.
+func (r *Recorder) CountDefinitionChange(server switchboard.ServerID, state, class string) {
+	r.pins.valueOf(definitionState{server, state, class}).Add(1)
 }
 
 // CountProbe counts a probe of a server, and whether it succeeded.

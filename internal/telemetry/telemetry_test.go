@@ -54,6 +54,9 @@ func busy(t *testing.T) *Recorder {
 	r.CountMove("files", "search")
 	r.CountStateChange("files", false, "quarantine", "call")
 	r.CountStateChange("files", true, "quarantine", "call")
+	r.CountDefinitionChange("files", "frozen", "words")
+	r.CountDefinitionChange("files", "frozen", "words")
+	r.CountDefinitionChange("search", "active", "")
 	r.CountProbe("files", nil)
 	r.CountProbe("search", errors.New("no"))
 	r.CountStoreOperation("apply", "ok", time.Millisecond)
@@ -80,8 +83,8 @@ func view() *View {
 		Version: "v1", Configuration: "sha256:0123456789abcdef", Refused: true, Faulty: 12, States: []string{"healthy", "quarantine"}, AllTenants: true, Tools: 3, Runs: 4, Sessions: 5, Streams: 6, Evaluations: 7, FailedEvaluations: 1, OverrunEvaluations: 11, OverdueEvaluations: 2, LostRecords: 2, WaitingReceipts: 8, TakenOverSessions: 9, RestoredRuns: 10, StoreKind: "redis", StoreFault: true,
 		Atoms: map[string]int{"fresh": 3, "red": 1},
 		Servers: []Server{
-			{ID: "files", State: "healthy", Connections: 1, InFlight: 2, Waiting: 3, Restarts: 4},
-			{ID: "search", State: "quarantine"},
+			{ID: "files", State: "healthy", Connections: 1, InFlight: 2, Waiting: 3, Restarts: 4, Definitions: map[string]int{"frozen": 2, "suspended": 0}},
+			{ID: "search", State: "quarantine", Definitions: map[string]int{"active": 1}},
 		},
 	}
 }
@@ -140,6 +143,10 @@ func TestAScrapeHasEveryCount(t *testing.T) {
 		"server_state_changes_total{call,tool,files,quarantine}":   1,
 		"server_probes_total{ok,files}":                            1,
 		"server_probes_total{failed,search}":                       1,
+		"definitions{files,frozen}":                                2,
+		"definitions{files,suspended}":                             0,
+		"definition_changes_total{words,files,frozen}":             2,
+		"definition_changes_total{,search,active}":                 1,
 		"server_connections{files}":                                1,
 		"server_restarts_total{files}":                             4,
 		"catalog_tools{}":                                          3,
@@ -190,12 +197,13 @@ func TestATenantSeesNothingOfOthers(t *testing.T) {
 	v.AllTenants, v.Tenant, v.Servers = false, "acme", v.Servers[:1]
 	r := busy(t)
 	r.CountStateChange("search", false, "quarantine", "secret-of-search")
+	r.CountDefinitionChange("search", "suspended", "freer")
 	for series := range scraped(t, r, v) {
 		name, labels, _ := strings.Cut(series, "{")
 		if strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_") {
 			continue
 		}
-		allowed := []string{"build_info", "catalog_tools", "configuration_hash", "configuration_refused", "configuration_faulty_parts", "calls_total", "server_state", "server_state_changes_total", "server_probes_total", "server_connections", "server_restarts_total"}
+		allowed := []string{"build_info", "catalog_tools", "configuration_hash", "configuration_refused", "configuration_faulty_parts", "calls_total", "server_state", "server_state_changes_total", "server_probes_total", "server_connections", "server_restarts_total", "definitions", "definition_changes_total"}
 		if !slices.Contains(allowed, name) || strings.Contains(labels, "beta") || strings.Contains(labels, "search") {
 			t.Errorf("acme sees %s", series)
 		}

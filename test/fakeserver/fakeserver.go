@@ -80,7 +80,7 @@ type Server struct {
 	Tape   string            // a file with a line for each received message, quoted
 	more   map[string][]byte // the content of the other lists, by name: resources, resourceTemplates, prompts
 	block  string            // a member of its capabilities; "" for none
-	beside string            // a member beside them
+	beside string            // members beside them, the instructions too
 
 	mu       sync.Mutex
 	out      io.Writer  // of stdio
@@ -113,6 +113,10 @@ func (f *Server) Configure(args []string) {
 			if _, err := os.Stat(value); err == nil {
 				f.mood = "hang"
 			}
+		case key == "become": // what it offers from its next start on, once this file exists: see Become
+			if _, err := os.Stat(value); err == nil {
+				defer f.Become(value)
+			}
 		case key == "marks":
 			f.Marks = value
 		case key == "tape":
@@ -123,6 +127,9 @@ func (f *Server) Configure(args []string) {
 			f.block = "," + value
 		case key == "beside":
 			f.beside = "," + value
+		case key == "instructions":
+			text, _ := json.Marshal(value)
+			f.beside = `,"instructions":` + string(text)
 		case key == "resources" || key == "resourceTemplates" || key == "prompts":
 			f.more[key] = []byte(value)
 		case strings.HasPrefix(arg, "{"):
@@ -134,6 +141,17 @@ func (f *Server) Configure(args []string) {
 			f.Configure(more)
 		}
 	}
+}
+
+// Become replaces all that the fake offers by the arguments in a file, a JSON list. It notifies no client.
+func (f *Server) Become(file string) {
+	var offer []string
+	text, _ := os.ReadFile(file)
+	_ = json.Unmarshal(text, &offer)
+	f.change(func() {
+		f.Tools, f.more = nil, map[string][]byte{}
+		f.Configure(offer)
+	})
 }
 
 // ServeStdio serves the fake on stdin and stdout.
@@ -312,7 +330,7 @@ func (f *Server) Answer(ctx context.Context, message []byte, say func([]byte)) [
 			name = "resourceTemplates"
 		}
 		if name != "tools" {
-			list = f.more[name]
+			f.change(func() { list = f.more[name] })
 		}
 		return result(`{"` + name + `":[` + string(list) + `]` + extra + `}`)
 	case q.Method == "tools/call":
@@ -394,6 +412,17 @@ func (f *Server) AnswerCall(ctx context.Context, q *Request, result, fail func(s
 			}
 		})
 		say([]byte(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"` + params + `}`))
+	case "become": // what the file says, and announce that each list has changed
+		f.Become(arg("bytes"))
+		params := ""
+		f.change(func() {
+			if f.listener != nil {
+				params = fmt.Sprintf(`,"params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}`, f.listener)
+			}
+		})
+		for _, list := range []string{"tools", "resources", "prompts"} {
+			say([]byte(`{"jsonrpc":"2.0","method":"notifications/` + list + `/list_changed"` + params + `}`))
+		}
 	case "ask":
 		text, asks := f.question(ctx, q, arg("method"), arg("params"), say)
 		if asks != nil {

@@ -34,6 +34,9 @@ func TestAttack10DefinitionsDeceiveNobodyAndResultsStayAsTheyAre(t *testing.T) {
 				"-- tenants/default/tenant.yaml --\ntenant: default\ndefault_task: all\n-- tenants/default/tasks/all.yaml --\ntask_id: all\n"+rig.RequireAll)
 			rig.Admit(t, dir, "plain", switchboard.PinTool, args[0])
 			rig.Admit(t, dir, "clean", switchboard.PinTool, strings.Replace(args[0], `"name":"read"`, `"name":"read2"`, 1))
+			for _, server := range []switchboard.ServerID{"plain", "clean"} {
+				rig.Admit(t, dir, server, switchboard.PinPrompt, strings.TrimPrefix(args[2], "prompts="))
+			}
 			g := rig.Serve(t, dir)
 			for _, modernClient := range []bool{false, true} {
 				s := g.Open(t, "/mcp", modernClient)

@@ -38,6 +38,11 @@ func TestFirstMinutes6AModelIsToldWhatIsBehindAndWhatTheServersSay(t *testing.T)
 	)
 	for _, behind := range []bool{false, true} {
 		g := rig.Serve(t, libraries(t, behind))
+		if got := instructionsOf(t, g, true); got != ours {
+			t.Errorf("instructions with characters that deceive are let in at first sight: %q", got)
+		}
+		g.Accept(t, "a", "instructions", "")
+		g.Accept(t, "b", "instructions", "")
 		for _, modern := range []bool{false, true} {
 			if got := instructionsOf(t, g, modern); got != ours+ofA+ofB {
 				t.Errorf("modern %v, modern behind %v: %q", modern, behind, got)
@@ -47,7 +52,9 @@ func TestFirstMinutes6AModelIsToldWhatIsBehindAndWhatTheServersSay(t *testing.T)
 	dir := libraries(t, false)
 	file := filepath.Join(dir, "switchboard.yaml")
 	rig.WriteFile(t, file, strings.Replace(rig.ReadFile(t, file), "library, a]}", "library, a], instructions: off}", 1))
-	if got := instructionsOf(t, rig.Serve(t, dir), false); got != ours+ofB {
+	g := rig.Serve(t, dir)
+	g.Accept(t, "b", "instructions", "")
+	if got := instructionsOf(t, g, false); got != ours+ofB {
 		t.Errorf("with the instructions of one server off: %q", got)
 	}
 }

@@ -45,6 +45,14 @@ func TestAPersonLetsAChangeInAndTakesAToolOut(t *testing.T) {
 	if a := g.AskAdmin(t, "", http.MethodPost, "/v1/pins/accept?server=a&name=work", `{"digest":"`+other+`"}`); a.Status != http.StatusPreconditionFailed || !strings.Contains(a.Body, "SB-CONF-002") {
 		t.Errorf("a definition that was not looked at is answered %d %s", a.Status, a.Body)
 	}
+	for _, path := range []string{"accept", "suspend", "retire", "deprecate"} {
+		if a := g.AskAdmin(t, "", http.MethodPost, "/v1/pins/"+path+"?server=a&name=nosuch", `{"digest":"`+other+`"}`); a.Status != http.StatusNotFound || !strings.Contains(a.Body, "no server here offers a/nosuch") {
+			t.Errorf("to %s a tool that no server offers: %d %s", path, a.Status, a.Body)
+		}
+	}
+	if a := g.AskAdmin(t, "", http.MethodPost, "/v1/pins/deprecate?server=a&name=work", `{"successor":"work"}`); a.Status != http.StatusBadRequest || !strings.Contains(a.Body, "SERVER/TOOL") {
+		t.Errorf("a successor without a server: %d %s", a.Status, a.Body)
+	}
 	if out, code := pins("accept", "a/work", "--digest", digest); code != 0 || !strings.Contains(out, "a/work is active now") {
 		t.Fatalf("exit %d: %s", code, out)
 	}

@@ -2,8 +2,10 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
+	"github.com/summit-switchboard/switchboard/internal/access"
 	"github.com/summit-switchboard/switchboard/internal/admin/pins"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -69,13 +71,21 @@ func (p pinRoutes) add() {
 	add(a, route{id: "read-pin", method: http.MethodGet, path: "/v1/pins/one", needs: switchboard.OfficeOperator, summary: "One definition: what is let in, and what its server offers in its place"},
 		func(_ context.Context, _ asked, in *PinQuery) (*pinAnswer, error) {
 			d, err := a.o.People.Pins.Detail(in.id())
-			return &pinAnswer{d}, err
+			return &pinAnswer{d}, knownPin(err)
 		})
 	for _, d := range pinDecisions {
 		add(a, route{id: d.id, method: http.MethodPost, path: d.path, needs: switchboard.OfficeOperator, errors: []int{http.StatusPreconditionFailed}, summary: d.summary},
 			func(ctx context.Context, q asked, in *pinDecisionRequest) (*pinAnswer, error) {
 				now, err := a.o.People.Pins.Decide(ctx, pins.PinDecision{ID: in.id(), To: d.to, By: *q.officer, Why: in.Body.Reason, Digest: in.Body.Digest, Successor: in.Body.Successor})
-				return &pinAnswer{now}, err
+				return &pinAnswer{now}, knownPin(err)
 			})
 	}
+}
+
+// knownPin returns an error of the Registrar as an answer: 404 if no server offers such a definition.
+func knownPin(err error) error {
+	if errors.Is(err, pins.ErrUnknown) {
+		return notFound(access.AsError(err).Text)
+	}
+	return err
 }

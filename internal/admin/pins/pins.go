@@ -118,7 +118,7 @@ func PlaceOf(row PinRow) string {
 	return string(row.Server) + " " + string(row.Kind) + " " + row.Name
 }
 
-// Detail returns one definition with its texts. The error is a *switchboard.Error.
+// Detail returns one definition with its texts. The error is a *switchboard.Error; its cause is ErrUnknown if there is no such definition.
 func (r *Registrar) Detail(id switchboard.PinID) (*PinDetail, error) {
 	v, err := r.verdict(id)
 	if err != nil {
@@ -146,8 +146,11 @@ func (r *Registrar) verdict(id switchboard.PinID) (*admission.PinVerdict, error)
 	return nil, unknown(id)
 }
 
+// ErrUnknown is the cause of a refusal that names a definition which no server offers or has offered.
+var ErrUnknown = errors.New("it is not known")
+
 func unknown(id switchboard.PinID) error {
-	return &switchboard.Error{Code: switchboard.CodeBadArguments, Text: "no server here offers " + scan.Spell(id.String()) + ", and none has done so; \"switchboard pins list\" lists what is offered"}
+	return &switchboard.Error{Code: switchboard.CodeBadArguments, Cause: ErrUnknown, Text: "no server here offers " + scan.Spell(id.String()) + ", and none has done so; \"switchboard pins list\" lists what is offered"}
 }
 
 // lines returns a definition with sorted members, one on each line, with invisible characters spelt out.
@@ -189,9 +192,13 @@ var methods = map[switchboard.LifeState]string{
 }
 
 // Decide carries a decision out, and returns the definition as it is then. What takes out counts at once. The error is a *switchboard.Error: SB-CONF-002 if the
-// definition is not the one that the officer has looked at, SB-CONF-003 if a definition is let in and the files are not changed here.
+// definition is not the one that the officer has looked at, SB-CONF-003 if a definition is let in and the files are not changed here. Its cause is ErrUnknown if there is no such
+// definition.
 func (r *Registrar) Decide(ctx context.Context, d PinDecision) (*PinDetail, error) {
 	if _, err := r.verdict(d.ID); err != nil {
+		return nil, err
+	}
+	if err := d.check(); err != nil {
 		return nil, err
 	}
 	err := r.o.Record(receipt.Receipt{
@@ -223,6 +230,15 @@ func (r *Registrar) decide(ctx context.Context, d PinDecision) error {
 		return err
 	}
 	return r.keep(d)
+}
+
+// check reports why admitted.lock cannot have the decision, with any digest. Then a store without the file does not take the decision either.
+func (d *PinDecision) check() error {
+	line := switchboard.AdmittedPin{PinID: d.ID, Digest: "d1:" + strings.Repeat("0", 64), State: d.To, Successor: d.Successor, By: d.By.ID, At: now()}
+	if _, err := lockfile.SetAdmitted(nil, line); err != nil {
+		return &switchboard.Error{Code: switchboard.CodeBadArguments, Text: err.Error(), Hint: "nothing was decided"}
+	}
+	return nil
 }
 
 // next returns the pin after the decision. An error is a *switchboard.Error.
