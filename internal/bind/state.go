@@ -126,7 +126,7 @@ func NewState(in Input, was *State) *State {
 			continue // the reload that builds this state removed it
 		}
 		s.Offers[o.Server] = o
-		src := catalog.Source{Offer: o, Class: server.Class, Trust: server.Trust}
+		src := catalog.Source{Offer: o, Class: server.Class, Trust: server.Trust, Budgeted: isBudgeted(server, c.Tenants)}
 		if m, ok := c.Manifests[o.Server]; ok {
 			src.Manifest = &catalog.Manifest{Name: m.Name, Data: m.Data, Fault: m.Fault}
 		}
@@ -173,6 +173,25 @@ func NewState(in Input, was *State) *State {
 		s.Tenants[id].OperatorFiles, s.Tenants[id].OwnFiles = in.Operator, c.TenantPolicies[id]
 	}
 	return s
+}
+
+// isBudgeted reports whether each tenant that has the server has a budget that counts all calls of its tools. It is false if no tenant has it.
+func isBudgeted(s *switchboard.Server, tenants map[switchboard.TenantID]*switchboard.Tenant) (budgeted bool) {
+	for _, t := range tenants {
+		if !slices.Contains(t.Servers, s.ID) {
+			continue
+		}
+		budgeted = slices.ContainsFunc(t.Budgets, func(b *switchboard.Budget) bool {
+			m := &b.Match
+			return len(m.Tools)+len(m.Verbs)+len(m.Resources)+len(m.CostClasses)+len(m.Capabilities) == 0 &&
+				(len(m.Classes) == 0 || slices.Contains(m.Classes, s.Class)) &&
+				(len(m.Servers) == 0 || slices.ContainsFunc(m.Servers, func(pattern string) bool { return switchboard.MatchPattern(pattern, string(s.ID)) }))
+		})
+		if !budgeted {
+			return false
+		}
+	}
+	return budgeted
 }
 
 // NewTenant returns a tenant that decides with these policies. It has no equivalents.

@@ -57,6 +57,9 @@ type Source struct {
 	Class    string
 	Trust    switchboard.Trust
 	Manifest *Manifest // nil means none
+
+	// Budgeted says that each tenant that has the server has a budget that counts all calls of its tools.
+	Budgeted bool
 }
 
 // A Snapshot is what all servers offer at one moment. It is immutable and safe for concurrent use.

@@ -268,6 +268,20 @@ func TestTheDigestCoversWhatDecisionsRead(t *testing.T) {
 	other("another class", digest(base, func(s *catalog.Source) { s.Class = "paid" }))
 	other("another trust", digest(base, func(s *catalog.Source) { s.Trust = switchboard.TrustOperator }))
 	other("another version", digest(base, func(s *catalog.Source) { s.Offer.Version = "2.0" }))
+	for name, e := range map[string]switchboard.ToolEvidence{
+		"another offer": {Diff: "words"},
+		"a person":      {Person: true},
+		"words read":    {Read: true},
+		"a finding":     {Read: true, Findings: []switchboard.RuleFinding{{Rule: "secrecy", Tier: "looking"}}},
+		"a worse one":   {Read: true, Findings: []switchboard.RuleFinding{{Rule: "secrecy", Tier: "blocking"}}},
+		"another one":   {Read: true, Findings: []switchboard.RuleFinding{{Rule: "use-me", Tier: "looking"}}},
+		"both":          {Read: true, Findings: []switchboard.RuleFinding{{Rule: "secrecy", Tier: "looking"}, {Rule: "use-me", Tier: "looking"}}},
+	} {
+		other(name, digest(base, func(s *catalog.Source) { s.Offer.Evidence = map[string]*switchboard.ToolEvidence{"t": &e} }))
+	}
+	if got := digest(base, func(s *catalog.Source) { s.Offer.Evidence = map[string]*switchboard.ToolEvidence{"t": {}} }); got != want {
+		t.Error("evidence of nothing changes the digest")
+	}
 	other("another definition", digest(world{tool: own("read fs") + `,"x":1`}, nil))
 	other("another source", digest(world{tool: own("read fs"), overlay: overlay("read fs")}, nil))
 	other("another constraint", digest(world{tool: own("read fs"), overlay: overlay("read fs readonly")}, nil))

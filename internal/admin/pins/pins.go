@@ -239,10 +239,10 @@ func (d *PinDecision) next(v admission.PinVerdict, at time.Time) (admission.Pin,
 		if v.Other != nil && definition == "" {
 			return p, &switchboard.Error{Code: switchboard.CodeNotChangedHere, Text: "the offered definition is too large to be kept, so it cannot be let in here; add its line to admitted.lock"}
 		}
-		p.Digest, p.Definition = present, definition
+		p = p.With(present, definition)
 	}
 	if p.Digest == "" && v.Other != nil { // to take it out, it need not have been let in
-		p.Digest, p.Definition = v.Other.Digest, v.Other.Definition
+		p = p.With(v.Other.Digest, v.Other.Definition)
 	}
 	p.State, p.Since, p.By, p.Successor = d.To, at, d.By.ID, d.Successor
 	return p, nil
