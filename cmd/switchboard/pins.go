@@ -127,6 +127,12 @@ func (c *pinsDiffCmd) Run(ctx context.Context, io streams) error {
 		fmt.Fprintf(io.out, ": %s", printable(d.Why, 400))
 	}
 	fmt.Fprintln(io.out)
+	if d.Risk != "" {
+		fmt.Fprintf(io.out, "its risk is %s\n", d.Risk)
+	}
+	for _, f := range d.Findings {
+		fmt.Fprintf(io.out, "its words: %s (%s)\n", printable(f.Rule, 40), printable(f.Tier, 40))
+	}
 	text, digest := d.Text, d.Digest
 	if d.Offered != "" {
 		text, digest = d.Diff, d.Offered

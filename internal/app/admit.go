@@ -81,6 +81,9 @@ func admittedTools(st *servingState) (peers []suspect.PeerTool) {
 // newRegistrar returns what carries out the decisions of officers about pins.
 func newRegistrar(a *App, actions *admin.Actions) *pins.Registrar {
 	return pins.New(pins.Options{
-		Board: a.pins, Editor: a.admin.editor, HasFile: a.options.Officers.File != "", Admit: a.rebuildState, Record: actions.Record, Stopping: a.grace.ctx,
+		Board: a.pins, Tool: func(id switchboard.ToolID) *switchboard.Tool {
+			t, _ := a.state.Load().Catalog.Tool(id)
+			return t
+		}, Editor: a.admin.editor, HasFile: a.options.Officers.File != "", Admit: a.rebuildState, Record: actions.Record, Stopping: a.grace.ctx,
 	})
 }

@@ -279,3 +279,22 @@ func BenchmarkFor(b *testing.B) {
 		}
 	}
 }
+
+// The shipped rules keep prohibited tools out. No real tool is prohibited by what its server says: only the operator's labels can say that.
+func TestNoRealToolIsProhibitedByItsOwnWords(t *testing.T) {
+	r := realCatalog(t)
+	for _, c := range []struct {
+		what     string
+		overlays map[switchboard.ToolID]switchboard.Overlay
+	}{{"without labels", nil}, {"with the labels of a program", r.overlays}} {
+		counts := map[switchboard.RiskClass]int{}
+		for _, tool := range catalog.Build(r.sources, c.overlays, r.tax).Tools() {
+			counts[tool.Contract.Risk]++
+		}
+		t.Logf("%s: %d safe, %d low, %d medium, %d high, %d prohibited", c.what,
+			counts[switchboard.RiskSafe], counts[switchboard.RiskLow], counts[switchboard.RiskMedium], counts[switchboard.RiskHigh], counts[switchboard.RiskProhibited])
+		if counts[switchboard.RiskProhibited] > 0 || counts[""] > 0 {
+			t.Errorf("%s: %d are prohibited, and %d have no class", c.what, counts[switchboard.RiskProhibited], counts[""])
+		}
+	}
+}

@@ -2,8 +2,10 @@ package served_test
 
 import (
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/test/rig"
@@ -36,6 +38,9 @@ func TestARuleAboutFindingsIsTriedOnRecordedDecisions(t *testing.T) {
 		ok := slices.ContainsFunc(d.Changes, func(c change) bool { return c.Tool == "a/whisper" })
 		return rig.ReasonUnless(ok && len(d.Changes) == 1, fmt.Sprintf("%+v", d))
 	})
+	if a := g.AskAdmin(t, "", http.MethodGet, "/v1/pins/one?server=a&name=whisper", ""); !strings.Contains(a.Body, `"risk":"high"`) || !strings.Contains(a.Body, `{"rule":"secrecy","tier":"looking"}`) {
+		t.Errorf("its pin is %s", a.Body)
+	}
 	rig.WriteFile(t, filepath.Join(dir, file), readsWords)
 	rig.Eventually(t, "the rule is in force", func() string {
 		got := rig.ListNames(t, s)
