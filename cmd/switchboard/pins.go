@@ -174,6 +174,9 @@ func (c *pinFlags) decide(ctx context.Context, io streams, what string, body map
 		return err
 	}
 	_, err = fmt.Fprintf(io.out, "%s is %s now, by %s\n", printable(nameOfPin(&d.PinRow), 200), d.State, printable(d.By, 40))
+	if d.KeptOut && err == nil {
+		_, err = fmt.Fprintf(io.out, "it is not in use: %s\n", printable(d.Why, 400))
+	}
 	return err
 }
 

@@ -78,6 +78,9 @@ type Input struct {
 
 	Boundaries *policy.Layer // of the registry's rows; nil if there are none
 
+	// Gate keeps tools out by the operator's rules; nil keeps nothing out.
+	Gate catalog.Gate
+
 	Local        switchboard.TenantID // the tenant of keyless callers
 	WholeResults bool                 // clients get results of any length in full
 	StatusTool   *switchboard.Tool    // the tool of our own that clients can always list
@@ -132,11 +135,11 @@ func NewState(in Input, was *State) *State {
 		}
 		sources = append(sources, src)
 	}
-	if was == nil {
-		s.Catalog = catalog.Build(sources, c.Overlays, c.Taxonomy)
-	} else {
-		s.Catalog = was.Catalog.Rebuild(sources, c.Overlays, c.Taxonomy)
+	before := &catalog.Snapshot{}
+	if was != nil {
+		before = was.Catalog
 	}
+	s.Catalog = before.RebuildBehind(in.Gate, sources, c.Overlays, c.Taxonomy)
 	shares := was != nil && s.Catalog == was.Catalog && c.SharesOperator(was.Config)
 	if was == nil {
 		was = &State{}

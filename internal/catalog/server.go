@@ -30,6 +30,8 @@ type serverState struct {
 	tools       []usableTool       // sorted by name
 	faults      []ToolFault        // sorted
 	digest      switchboard.Digest // of tools
+
+	gated gateAnswers
 }
 
 // A usableTool is a tool that may be offered.
@@ -85,7 +87,7 @@ func (v *serverState) inputBytes() int {
 }
 
 // build computes the results.
-func (v *serverState) build(t *tree, tax *switchboard.Taxonomy) {
+func (v *serverState) build(t *tree, g Gate, tax *switchboard.Taxonomy) {
 	defer func() { v.previous = nil }()
 	if v.duplicateID {
 		v.faults = []ToolFault{{Server: v.id, Reason: "more than one server has this id; none of them is used"}}
@@ -117,6 +119,7 @@ func (v *serverState) build(t *tree, tax *switchboard.Taxonomy) {
 	if v.source.Offer.Tools != nil {
 		v.reportUnknownTools(offered, words)
 	}
+	v.keepOut(g)
 	v.finishFaults()
 }
 

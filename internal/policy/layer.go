@@ -174,7 +174,7 @@ func (l *Layer) likelyAnswer(r *CompiledRule) string {
 		return ""
 	}
 	name := strings.ToLower(r.Head.Ref()[0].String())
-	for _, answer := range AnswerNames {
+	for _, answer := range l.allAnswers() {
 		near := levenshtein.ComputeDistance(name, answer) <= 2
 		if answer == AnswerDeny {
 			adds := r.Head.RuleKind() == ast.MultiValue || len(r.Head.Ref()) > 1
@@ -185,6 +185,14 @@ func (l *Layer) likelyAnswer(r *CompiledRule) string {
 		}
 	}
 	return ""
+}
+
+// allAnswers returns the names of everything that the layer can answer.
+func (l *Layer) allAnswers() []string {
+	if l.kind == Operator {
+		return slices.Concat(AnswerNames, []string{AnswerKeepOut})
+	}
+	return AnswerNames
 }
 
 // isTransposition reports whether a is b with two neighbouring letters swapped.

@@ -62,10 +62,11 @@ type PinRow struct {
 	Kind   switchboard.PinKind  `json:"kind" doc:"tool, prompt, template or instructions."`
 	Name   string               `json:"name,omitempty" doc:"The URI template of a template; absent for instructions."`
 
-	State  switchboard.LifeState `json:"state" doc:"testing, active, deprecated, retired, suspended, or new: no person has let it in."`
-	Frozen bool                  `json:"frozen,omitempty" doc:"The server offers another definition, and the admitted one stays in use."`
-	Why    string                `json:"why,omitempty"`
-	Digest string                `json:"digest,omitempty" doc:"Of the admitted definition."`
+	State   switchboard.LifeState `json:"state" doc:"testing, active, deprecated, retired, suspended, or new: no person has let it in."`
+	Frozen  bool                  `json:"frozen,omitempty" doc:"The server offers another definition, and the admitted one stays in use."`
+	Why     string                `json:"why,omitempty"`
+	KeptOut bool                  `json:"kept_out,omitempty" doc:"Of a tool: it is new only because the operator's rules of the phase admit keep it out."`
+	Digest  string                `json:"digest,omitempty" doc:"Of the admitted definition."`
 
 	Risk switchboard.RiskClass `json:"risk,omitempty" doc:"Of a tool: how much a call can harm, as far as facts tell: safe, low, medium, high or prohibited."`
 
@@ -101,6 +102,9 @@ func (r *Registrar) rowOf(id switchboard.ServerID, v *admission.PinVerdict) PinR
 	if v.Key.Kind == switchboard.PinTool {
 		if t := r.o.Tool(switchboard.ToolID{Server: id, Name: v.Key.Name}); t != nil {
 			row.Risk = t.Contract.Risk
+			if a := t.Admission; a != nil && a.State == switchboard.LifeNew && v.State != switchboard.LifeNew { // the operator's rules keep it out
+				row.State, row.Frozen, row.KeptOut, row.Why = a.State, false, true, scan.Spell(a.Why)
+			}
 		}
 	}
 	return row

@@ -1,0 +1,125 @@
+package policy_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/policytest"
+)
+
+const keepsPosters = policytest.AllowAll + `
+keep_out[c.id] contains sprintf("it posts in phase %s", [input.phase]) if {
+	some c in input.candidate_tools
+	c.server == "poster"
+}
+`
+
+func gateOf(t *testing.T, e *policy.Engine, rules string) *policy.Gate {
+	t.Helper()
+	g, err := e.NewGate(policytest.CompileLayer(t, policy.Operator, rules))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func TestTheOperatorsRulesKeepToolsOut(t *testing.T) {
+	g := gateOf(t, policytest.Engine, keepsPosters+`
+keep_out[c.id] contains "posts" if {
+	some c in input.candidate_tools
+	some k in c.capabilities
+	k.verb == "write"
+}
+keep_out["of/another"] contains "it is no candidate" if true
+`)
+	why, failed := g.KeepOut(policytest.Three)
+	if failed != nil || why[0] != "" || why[1] != "" || why[2] != "it posts in phase admit; posts" {
+		t.Errorf("kept out is %q, %v", why, failed)
+	}
+}
+
+func TestALayerWithoutSuchRulesIsNotAsked(t *testing.T) {
+	if g := gateOf(t, policytest.Engine, policytest.AllowAll); g != nil {
+		t.Error("there is a gate")
+	}
+	if g, err := policytest.Engine.NewGate(nil); g != nil || err != nil {
+		t.Errorf("without a layer there is a gate, or %v", err)
+	}
+}
+
+// Who is let in is the operator's affair: a rule of that name in a tenant's layer would decide nothing, and is reported as such.
+func TestATenantKeepsNothingOutOfTheCatalog(t *testing.T) {
+	l := policytest.CompileLayer(t, policy.Tenant, keepsPosters)
+	if n := len(l.Unreached()); n != 1 {
+		t.Errorf("%d rules of the tenant's layer decide nothing, want 1", n)
+	}
+	if n := len(policytest.CompileLayer(t, policy.Operator, keepsPosters).Unreached()); n != 0 {
+		t.Errorf("%d rules of the operator's layer decide nothing", n)
+	}
+}
+
+// A rule that keeps out is asked when a tool is let in, and not when it is selected or called.
+func TestARuleThatKeepsOutCostsCallsNothing(t *testing.T) {
+	p := policytest.NewPolicy(t, "", keepsPosters, "")
+	if !p.Lasting() {
+		t.Error("the answer of the layer is not reused for calls")
+	}
+	a := p.Judge(t.Context(), policytest.NewQuestion(policy.PhaseSelect, "", policytest.Three...))
+	for i, v := range a.Verdicts {
+		if v.Denied != nil {
+			t.Errorf("%s is denied: %v", policytest.Three[i].ID, v.Denied)
+		}
+	}
+}
+
+func TestAToolThatMakesTheRulesFailFailsAlone(t *testing.T) {
+	broken := *policytest.Google
+	broken.Version = "not a number"
+	fine := *policytest.Poster
+	fine.Version = "1"
+	g := gateOf(t, policytest.Engine, policytest.AllowAll+`
+keep_out[c.id] contains "one" if {
+	some c in input.candidate_tools
+	to_number(c.version) == 1
+}
+`)
+	why, failed := g.KeepOut([]*switchboard.Tool{&broken, &fine})
+	if failed == nil || failed[0] == nil || failed[1] != nil || why[1] != "one" {
+		t.Errorf("kept out is %q, failed %v", why, failed)
+	}
+}
+
+func TestRulesThatTakeTooLongFailForAllTools(t *testing.T) {
+	g := gateOf(t, policy.NewEngine(20*time.Millisecond, 0), policytest.AllowAll+`
+keep_out[c.id] contains "slow" if {
+	some c in input.candidate_tools
+	some i in numbers.range(1, 3000)
+	some j in numbers.range(1, 3000)
+	i * j == 0
+}
+`)
+	began := time.Now()
+	_, failed := g.KeepOut(policytest.Three)
+	if failed == nil || failed[0] == nil || failed[1] == nil || failed[2] == nil {
+		t.Errorf("failed is %v", failed)
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+func TestRulesOfAnotherShapeAreAFault(t *testing.T) {
+	for _, rules := range []string{
+		"keep_out := [c.id | some c in input.candidate_tools]\n",
+		"keep_out contains c.id if some c in input.candidate_tools\n",
+		"keepout[c.id] contains \"x\" if some c in input.candidate_tools\n",
+	} {
+		_, err := policy.Compile(policy.Operator, []switchboard.PolicyFile{policytest.Source(policy.Operator, policytest.AllowAll+rules)})
+		if err == nil || !strings.Contains(err.Error(), "keep_out") {
+			t.Errorf("%sis answered %v", rules, err)
+		}
+	}
+}
