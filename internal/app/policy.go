@@ -30,8 +30,8 @@ type loadedConfig struct {
 	loadedAt    time.Time
 	faultySince map[string]time.Time // by the name of the part, the reading that found it faulty first
 	layers      *compiledLayers
-	boundaries  *policy.Layer // nil if there are none
-	gate        *policy.Gate  // nil if no rule keeps anything out
+	boundaries  *policy.Layer     // nil if there are none
+	gate        *policy.AdmitGate // nil if no rule keeps anything out
 	policies    map[switchboard.TenantID]*policy.Policy
 	policySince map[switchboard.TenantID]time.Time // the reading that brought each of the policies
 	digest      switchboard.Digest                 // see digestWith

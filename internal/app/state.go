@@ -2,7 +2,6 @@ package app
 
 import (
 	"github.com/summit-switchboard/switchboard/internal/bind"
-	"github.com/summit-switchboard/switchboard/internal/catalog"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -32,13 +31,8 @@ func (a *App) newState(r *loadedConfig, offers []switchboard.Offer, starting []s
 	if was != nil {
 		before = was.State
 	}
-	var gate catalog.Gate
-	if r.gate != nil {
-		gate = r.gate
-	}
 	return &servingState{r, bind.NewState(bind.Input{
-		Gate:   gate,
-		Config: r.config, Operator: r.operatorFiles(), Policies: r.policies, Boundaries: r.boundaries,
+		Config: r.config, Gate: r.gate, Operator: r.operatorFiles(), Policies: r.policies, Boundaries: r.boundaries,
 		Local: a.options.Tenant, WholeResults: a.options.WholeResults, StatusTool: gateway.Status,
 		Revoked: a.admin.revoked, Persons: a.admin.signedIn, Offers: offers, Starting: starting,
 	}, before)}

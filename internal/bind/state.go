@@ -79,7 +79,7 @@ type Input struct {
 	Boundaries *policy.Layer // of the registry's rows; nil if there are none
 
 	// Gate keeps tools out by the operator's rules; nil keeps nothing out.
-	Gate catalog.Gate
+	Gate *policy.AdmitGate
 
 	Local        switchboard.TenantID // the tenant of keyless callers
 	WholeResults bool                 // clients get results of any length in full
@@ -139,7 +139,11 @@ func NewState(in Input, was *State) *State {
 	if was != nil {
 		before = was.Catalog
 	}
-	s.Catalog = before.RebuildBehind(in.Gate, sources, c.Overlays, c.Taxonomy)
+	var gate catalog.ToolGate
+	if in.Gate != nil {
+		gate = in.Gate
+	}
+	s.Catalog = before.RebuildBehind(gate, sources, c.Overlays, c.Taxonomy)
 	shares := was != nil && s.Catalog == was.Catalog && c.SharesOperator(was.Config)
 	if was == nil {
 		was = &State{}

@@ -85,7 +85,7 @@ func (s *Snapshot) Rebuild(sources []Source, overlays map[switchboard.ToolID]swi
 }
 
 // RebuildBehind is like Rebuild. The tools that the gate keeps out are in the state switchboard.LifeNew. nil keeps nothing out.
-func (s *Snapshot) RebuildBehind(g Gate, sources []Source, overlays map[switchboard.ToolID]switchboard.Overlay, tax *switchboard.Taxonomy) *Snapshot {
+func (s *Snapshot) RebuildBehind(g ToolGate, sources []Source, overlays map[switchboard.ToolID]switchboard.Overlay, tax *switchboard.Taxonomy) *Snapshot {
 	var gateKey switchboard.Digest
 	if g != nil {
 		gateKey = g.Key()
@@ -142,7 +142,7 @@ func (s *Snapshot) RebuildBehind(g Gate, sources []Source, overlays map[switchbo
 }
 
 // buildAll builds the servers on all processors, the largest first, so that the last one to finish is small.
-func buildAll(todo []*serverState, g Gate, tax *switchboard.Taxonomy) {
+func buildAll(todo []*serverState, g ToolGate, tax *switchboard.Taxonomy) {
 	todo = slices.Clone(todo)
 	slices.SortStableFunc(todo, func(a, b *serverState) int { return b.inputBytes() - a.inputBytes() })
 	workers := min(runtime.GOMAXPROCS(0), len(todo))

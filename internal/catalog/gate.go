@@ -7,8 +7,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A Gate says which tools the operator's rules keep out, although pins let them in. Its answers must depend on the rules and on the tools alone. It is safe for concurrent use.
-type Gate interface {
+// A ToolGate says which tools the operator's rules keep out, although pins let them in. Its answers must depend on the rules and on the tools alone. It is safe for concurrent use.
+type ToolGate interface {
 	// Key changes whenever an answer may change.
 	Key() switchboard.Digest
 
@@ -32,7 +32,7 @@ func (v *serverState) knownAnswers(key switchboard.Digest) map[uint64]string {
 }
 
 // keepOut asks the gate about the tools that pins let in, and takes out those that are kept out. Where the gate fails, it takes out what no person has let in.
-func (v *serverState) keepOut(g Gate) {
+func (v *serverState) keepOut(g ToolGate) {
 	v.gated = gateAnswers{}
 	if g == nil {
 		return

@@ -87,7 +87,7 @@ func (v *serverState) inputBytes() int {
 }
 
 // build computes the results.
-func (v *serverState) build(t *tree, g Gate, tax *switchboard.Taxonomy) {
+func (v *serverState) build(t *tree, g ToolGate, tax *switchboard.Taxonomy) {
 	defer func() { v.previous = nil }()
 	if v.duplicateID {
 		v.faults = []ToolFault{{Server: v.id, Reason: "more than one server has this id; none of them is used"}}

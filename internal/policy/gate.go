@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
-	"github.com/open-policy-agent/opa/v1/topdown"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -24,18 +23,20 @@ const gateBatch = 256
 // gateShare is the share of evaluations that belong to no tenant. It is no id of a tenant.
 const gateShare = "phase/admit"
 
-// A Gate asks the operator's layer, in the phase admit, which tools are kept out. Its answers depend on the rules and on the facts about a tool alone: there is neither a
+// An AdmitGate asks the operator's layer, in the phase admit, which tools are kept out. Its answers depend on the rules and on the facts about a tool alone: there is neither a
 // clock nor a tenant in this phase. It is safe for concurrent use.
-type Gate struct {
+type AdmitGate struct {
 	engine *Engine
 	layer  *Layer // answers keep_out as deny
+
+	risks []switchboard.RiskClass // the classes of the tools that a rule can keep out; nil means any
 
 	mu sync.Mutex // held by an evaluation, so that they do not crowd each other out
 }
 
 // NewGate returns the gate of the operator's layer. It is nil if no rule of the layer keeps anything out.
-func (e *Engine) NewGate(operator *Layer) (*Gate, error) {
-	if operator == nil || !slices.ContainsFunc(operator.rules, func(r *CompiledRule) bool { return r.KeepsOut }) {
+func (e *Engine) NewGate(operator *Layer) (*AdmitGate, error) {
+	if operator == nil || !operator.keepsOut() {
 		return nil, nil
 	}
 	own := *operator
@@ -45,14 +46,46 @@ func (e *Engine) NewGate(operator *Layer) (*Gate, error) {
 		return nil, err
 	}
 	own.variables = []answerVariable{{"answer", AnswerDeny}}
-	return &Gate{engine: e, layer: &own}, nil
+	return &AdmitGate{engine: e, layer: &own, risks: neededRisks(operator)}, nil
+}
+
+// keepsOut reports whether the layer has an answer AnswerKeepOut: rules of that name, or a package.
+func (l *Layer) keepsOut() bool {
+	return slices.ContainsFunc(l.rules, func(r *CompiledRule) bool { return r.KeepsOut }) || l.keepsOutByPackage()
+}
+
+func (l *Layer) keepsOutByPackage() bool {
+	answer := l.kind.rootRef().Append(ast.StringTerm(AnswerKeepOut))
+	for _, m := range l.compiler.Modules {
+		if m.Package.Path.HasPrefix(answer) {
+			return true
+		}
+	}
+	return false
+}
+
+// neededRisks returns the classes that the rules of AnswerKeepOut need of a candidate; nil if one of them needs none. Nearly all tools are then let in without an evaluation.
+func neededRisks(l *Layer) (risks []switchboard.RiskClass) {
+	if l.keepsOutByPackage() {
+		return nil
+	}
+	for _, r := range l.rules {
+		switch {
+		case !r.KeepsOut:
+		case !r.judgesAlone || r.needs.risk == "":
+			return nil
+		default:
+			risks = append(risks, r.needs.risk)
+		}
+	}
+	return risks
 }
 
 // Key returns the same value for gates that always answer alike.
-func (g *Gate) Key() switchboard.Digest { return g.layer.digest }
+func (g *AdmitGate) Key() switchboard.Digest { return g.layer.digest }
 
 // KeepOut returns for each tool why it is kept out; "" if it is not. failed is set where the rules could not be evaluated; nil if they were for all tools.
-func (g *Gate) KeepOut(tools []*switchboard.Tool) (why []string, failed []error) {
+func (g *AdmitGate) KeepOut(tools []*switchboard.Tool) (why []string, failed []error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	why = make([]string, len(tools))
@@ -62,13 +95,21 @@ func (g *Gate) KeepOut(tools []*switchboard.Tool) (why []string, failed []error)
 		}
 		failed[i] = err
 	}
-	for from := 0; from < len(tools); from += gateBatch {
-		to := min(from+gateBatch, len(tools))
-		err := g.ask(tools[from:to], why[from:to])
-		for i := from; err != nil && i < to; i++ { // one of them must not keep out the others
+	asked := make([]int, 0, len(tools))
+	for i, t := range tools {
+		if g.risks == nil || slices.Contains(g.risks, t.Contract.Risk) {
+			asked = append(asked, i)
+		}
+	}
+	for batch := range slices.Chunk(asked, gateBatch) {
+		err := g.ask(tools, batch, why)
+		for _, i := range batch { // one of them must not keep out the others
+			if err == nil {
+				break
+			}
 			one := err
 			if !wasStopped(err) {
-				one = g.ask(tools[i:i+1], why[i:i+1])
+				one = g.ask(tools, []int{i}, why)
 			}
 			if one != nil {
 				fail(i, one)
@@ -78,25 +119,22 @@ func (g *Gate) KeepOut(tools []*switchboard.Tool) (why []string, failed []error)
 	return why, failed
 }
 
-// ask evaluates the rules once. If it fails, it may have changed why.
-func (g *Gate) ask(tools []*switchboard.Tool, why []string) error {
-	clear(why)
-	terms, err := candidateTerms(tools)
+// ask evaluates the rules once, about the tools with these indexes, and sets why of those that are kept out.
+func (g *AdmitGate) ask(tools []*switchboard.Tool, asked []int, why []string) error {
+	batch, at := make([]*switchboard.Tool, len(asked)), make(map[string]int, len(asked))
+	for j, i := range asked {
+		batch[j], at[tools[i].ID.String()] = tools[i], i
+	}
+	terms, err := candidateTerms(batch)
 	if err != nil {
 		return err
 	}
 	in := ast.ObjectTerm(ast.Item(keyPhase, textTerm(PhaseAdmit)), ast.Item(keyCandidates, ast.ArrayTerm(terms...)))
-	raw, err := g.engine.evalBeside(context.Background(), g.engine.shareOf(gateShare), func(c topdown.Cancel) (*rawAnswer, error) {
-		return g.layer.evaluate(in, time.Unix(0, 0).UTC(), c, nil)
-	})
+	raw, err := g.engine.eval(context.Background(), g.engine.shareOf(gateShare), layerView{Layer: g.layer}, in, time.Unix(0, 0).UTC())
 	if err != nil {
 		return err
 	}
-	at := make(map[string]int, len(tools))
-	for i, t := range tools {
-		at[t.ID.String()] = i
-	}
-	reasons := make([][]string, len(tools))
+	reasons := map[int][]string{}
 	s := answerSorter{answer: &Answer{}, layer: g.layer, at: at}
 	if err := s.sets(AnswerKeepOut, raw.deny, func(i int, reason *ast.Term) error {
 		text, ok := reason.Value.(ast.String)

@@ -17,7 +17,7 @@ keep_out[c.id] contains sprintf("it posts in phase %s", [input.phase]) if {
 }
 `
 
-func gateOf(t *testing.T, e *policy.Engine, rules string) *policy.Gate {
+func gateOf(t *testing.T, e *policy.Engine, rules string) *policy.AdmitGate {
 	t.Helper()
 	g, err := e.NewGate(policytest.CompileLayer(t, policy.Operator, rules))
 	if err != nil {
@@ -120,6 +120,44 @@ func TestRulesOfAnotherShapeAreAFault(t *testing.T) {
 		_, err := policy.Compile(policy.Operator, []switchboard.PolicyFile{policytest.Source(policy.Operator, policytest.AllowAll+rules)})
 		if err == nil || !strings.Contains(err.Error(), "keep_out") {
 			t.Errorf("%sis answered %v", rules, err)
+		}
+	}
+}
+
+// Most rules name a class of risk. Then tools of other classes cost no evaluation; that must not change an answer.
+func TestAToolOfAnotherClassThanTheRulesNameIsNotAskedAbout(t *testing.T) {
+	tools := make([]*switchboard.Tool, len(switchboard.RiskClasses))
+	for i, class := range switchboard.RiskClasses {
+		one := *policytest.Tool("a/"+string(class), policytest.WriteCapability)
+		one.Contract.Risk = class
+		tools[i] = &one
+	}
+	const prohibited, candidate = `c.evidence.risk == "prohibited"`, "some c in input.candidate_tools\n"
+	rule := func(key, body string) string { return "keep_out[" + key + "] contains \"x\" if {\n" + body + "\n}\n" }
+	for _, tt := range []struct {
+		name, rules, want string
+		asked             int64 // evaluations
+	}{
+		{"one class", rule("c.id", candidate+prohibited), "a/prohibited", 1},
+		{"a class that no tool has", rule("c.id", candidate+`c.evidence.risk == "critical"`), "", 0},
+		{"two rules", rule("c.id", candidate+prohibited) + rule("c.id", candidate+`"low" == c.evidence.risk`), "a/low a/prohibited", 1},
+		{"a rule without a class", rule("c.id", candidate+prohibited) + rule("c.id", candidate+`c.tool == "safe"`), "a/safe a/prohibited", 1},
+		{"the class of another tool", rule("d.id", candidate+prohibited+"\nsome d in input.candidate_tools\n"+`d.tool == "safe"`), "a/safe", 1},
+		{"any key", rule(`"a/safe"`, candidate+prohibited), "a/safe", 1},
+		{"not the class", rule("c.id", candidate+"not "+prohibited), "a/safe a/low a/medium a/high", 1},
+		{"one of two classes", rule("c.id", candidate+`c.evidence.risk in {"low", "high"}`), "a/low a/high", 1},
+	} {
+		e := policy.NewEngine(0, 0)
+		g := gateOf(t, e, policytest.AllowAll+tt.rules)
+		why, failed := g.KeepOut(tools)
+		var out []string
+		for i := range why {
+			if why[i] != "" {
+				out = append(out, tools[i].ID.String())
+			}
+		}
+		if asked, _, _, _ := e.Counts(); strings.Join(out, " ") != tt.want || failed != nil || asked > tt.asked {
+			t.Errorf("%s: kept out is %q, want %q; failed %v, %d evaluations", tt.name, out, tt.want, failed, asked)
 		}
 	}
 }

@@ -174,7 +174,7 @@ func (l *Layer) likelyAnswer(r *CompiledRule) string {
 		return ""
 	}
 	name := strings.ToLower(r.Head.Ref()[0].String())
-	for _, answer := range l.allAnswers() {
+	for _, answer := range l.Answers() {
 		near := levenshtein.ComputeDistance(name, answer) <= 2
 		if answer == AnswerDeny {
 			adds := r.Head.RuleKind() == ast.MultiValue || len(r.Head.Ref()) > 1
@@ -187,8 +187,8 @@ func (l *Layer) likelyAnswer(r *CompiledRule) string {
 	return ""
 }
 
-// allAnswers returns the names of everything that the layer can answer.
-func (l *Layer) allAnswers() []string {
+// Answers returns the names of everything that the layer can answer.
+func (l *Layer) Answers() []string {
 	if l.kind == Operator {
 		return slices.Concat(AnswerNames, []string{AnswerKeepOut})
 	}

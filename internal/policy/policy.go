@@ -48,7 +48,7 @@ const (
 	PhaseCall    Phase = "call"
 	PhaseApprove Phase = "approve"
 	PhaseAsk     Phase = "ask"
-	PhaseAdmit   Phase = "admit" // see Gate
+	PhaseAdmit   Phase = "admit" // see AdmitGate
 )
 
 // A Policy answers all questions about the tools of one tenant. It is immutable and safe for

@@ -80,7 +80,7 @@ func (l *Layer) analyseRules() {
 				}
 				found.KeepsOut = l.kind == Operator && r.Head.Reference[0].Value.Compare(ast.Var(AnswerKeepOut)) == 0
 			}
-			found.judgesAlone = found.judgesAlone && found.Answer != ""
+			found.judgesAlone = found.judgesAlone && (found.Answer != "" || found.KeepsOut)
 			l.rules = append(l.rules, found)
 			of[r] = found
 			return false

@@ -95,7 +95,7 @@ func (l *Layer) wrongTypes() (faults switchboard.Faults) {
 	fault := func(at *ast.Location, format string, args ...any) {
 		faults = append(faults, switchboard.Fault{File: at.File, Line: at.Row, Column: at.Col, Text: fmt.Sprintf(format, args...)})
 	}
-	for _, name := range l.allAnswers() {
+	for _, name := range l.Answers() {
 		t := l.compiler.TypeEnv.GetByRef(l.kind.rootRef().Append(ast.StringTerm(name)))
 		i := slices.IndexFunc(l.rules, func(r *CompiledRule) bool { return r.Answer == name || name == AnswerKeepOut && r.KeepsOut })
 		if i >= 0 && t != nil && !answerShapes[name].fits(t) {
