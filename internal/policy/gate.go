@@ -49,6 +49,36 @@ func (e *Engine) NewGate(operator *Layer) (*AdmitGate, error) {
 	return &AdmitGate{engine: e, layer: &own, risks: neededRisks(operator)}, nil
 }
 
+// missingInputs returns the faults of rules of AnswerKeepOut that read what the phase admit does not have: they would never fire, and let everything in.
+func (l *Layer) missingInputs() (faults switchboard.Faults) {
+	for _, r := range l.rules {
+		if !r.KeepsOut || r.Location == nil {
+			continue
+		}
+		fault := func(what string) {
+			faults = append(faults, switchboard.Fault{
+				File: r.Location.File, Line: r.Location.Row, Column: r.Location.Col,
+				Text: AnswerKeepOut + " reads " + what + ", and the phase admit does not have that: its input has phase and candidate_tools alone; a rule about callers, tenants or times belongs into deny",
+			})
+		}
+		seen := map[string]bool{}
+		ast.WalkRefs(r.Body, func(ref ast.Ref) bool {
+			if len(ref) < 2 || !ref[0].Equal(ast.InputRootDocument) || ref[1].Equal(keyPhase) || ref[1].Equal(keyCandidates) {
+				return false
+			}
+			if what := ref[:2].String(); !seen[what] {
+				seen[what] = true
+				fault(what)
+			}
+			return false
+		})
+		if r.reads&readsClock != 0 && !seen["input.now"] {
+			fault("the clock")
+		}
+	}
+	return faults
+}
+
 // keepsOut reports whether the layer has an answer AnswerKeepOut: rules of that name, or a package.
 func (l *Layer) keepsOut() bool {
 	return slices.ContainsFunc(l.rules, func(r *CompiledRule) bool { return r.KeepsOut }) || l.keepsOutByPackage()

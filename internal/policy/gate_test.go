@@ -161,3 +161,22 @@ func TestAToolOfAnotherClassThanTheRulesNameIsNotAskedAbout(t *testing.T) {
 		}
 	}
 }
+
+// What a phase does not have is undefined, and a rule that needs it would let everything in.
+func TestARuleThatReadsWhatThePhaseAdmitDoesNotHaveIsAFault(t *testing.T) {
+	for body, want := range map[string]string{
+		`input.tenant_id == "acme"`:                              "input.tenant_id",
+		`not input.user_tier == "pro"`:                           "input.user_tier",
+		`every k in c.capabilities { k.verb == input.mode }`:     "input.mode",
+		`time.now_ns() > 0`:                                      "the clock",
+		`input.now > "2026"`:                                     "input.now",
+		`input.phase == "admit"; c.evidence.risk == "high"`:      "",
+		`count([d | some d in input.candidate_tools]) > 1; c.id`: "",
+	} {
+		rules := policytest.AllowAll + "keep_out[c.id] contains \"x\" if {\nsome c in input.candidate_tools\n" + body + "\n}\n"
+		_, err := policy.Compile(policy.Operator, []switchboard.PolicyFile{policytest.Source(policy.Operator, rules)})
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), "keep_out reads "+want)) {
+			t.Errorf("%s is answered %v", body, err)
+		}
+	}
+}

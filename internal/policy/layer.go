@@ -158,6 +158,7 @@ func Compile(kind LayerKind, files []switchboard.PolicyFile) (*Layer, error) {
 		}
 	}
 	faults = append(faults, l.wrongTypes()...)
+	faults = append(faults, l.missingInputs()...)
 	if len(faults) > 0 {
 		return nil, faults
 	}
