@@ -49,3 +49,35 @@ func TestTheClassOfRiskFollowsFromFacts(t *testing.T) {
 		}
 	}
 }
+
+func TestTheClassOfAProvidedToolFollowsFromTheContract(t *testing.T) {
+	tool := func(change func(*switchboard.Tool)) *switchboard.Tool {
+		one := &switchboard.Tool{Definition: []byte(`{"annotations":{"destructiveHint":false}}`), Capabilities: []switchboard.Capability{{Verb: switchboard.Write, Resource: "fs"}}}
+		change(one)
+		return one
+	}
+	for says, c := range map[string]struct {
+		tool *switchboard.Tool
+		want switchboard.RiskClass
+	}{
+		"the server says that it can be undone": {tool(func(*switchboard.Tool) {}), switchboard.RiskMedium},
+		"the server says that it destroys": {tool(func(t *switchboard.Tool) {
+			t.Definition = []byte(`{"annotations":{"destructiveHint":true}}`)
+		}), switchboard.RiskHigh},
+		"the contract spends money, so a budget or a boundary is over it": {tool(func(t *switchboard.Tool) { t.Contract.SideEffects = []string{"costs-money"} }), switchboard.RiskHigh},
+		"the contract attacks accounts":                                   {tool(func(t *switchboard.Tool) { t.Contract.SideEffects = []string{"attacks-accounts"} }), switchboard.RiskProhibited},
+	} {
+		if got := ProvidedRisk(c.tool); got != c.want {
+			t.Errorf("%s: it is %s, want %s", says, got, c.want)
+		}
+	}
+}
+
+// Records of before have no class and no evidence. Their digests must stay as they were, or no old decision could be replayed.
+func TestAToolWithoutNewFactsHasTheBytesOfBefore(t *testing.T) {
+	old := &switchboard.Tool{ID: switchboard.ToolID{Server: "s", Name: "t"}, Digest: "sha256:x", Contract: switchboard.Contract{RiskLevel: "high"}}
+	want := "1:s1:t8:sha256:x0:0:0:0;0;contract;0:falsefalse0:falsefalse0:falsefalse0:falsefalse0;falserisk;4:high"
+	if got := string(appendTool(nil, old)); got != want {
+		t.Errorf("its bytes are\n%s, want\n%s", got, want)
+	}
+}

@@ -316,3 +316,27 @@ func TestAServerThatReconnectsWithTheSameOfferGivesTheSameDigest(t *testing.T) {
 		t.Error("the views differ")
 	}
 }
+
+func TestATenantOnlyRaisesTheClassOfRisk(t *testing.T) {
+	law.Hold(t, law.OnlyNarrower)
+	for _, tt := range []struct {
+		name   string
+		in     world
+		tenant switchboard.Overlay
+		want   switchboard.RiskClass
+	}{
+		{"it labels what nobody has labelled", world{}, *overlay("read fs readonly"), switchboard.RiskHigh},
+		{"it says that the risk is high", world{tool: own("read fs readonly")}, switchboard.Overlay{Contract: switchboard.Contract{RiskLevel: "high"}}, switchboard.RiskHigh},
+		{"it says that the risk is low", world{tool: own("write fs")}, switchboard.Overlay{Contract: switchboard.Contract{RiskLevel: "low"}}, switchboard.RiskHigh},
+		{"it says nothing about risk", world{tool: own("read fs readonly")}, *overlay("read fs rate_limited"), switchboard.RiskLow},
+		{"it says that it attacks", world{tool: own("read fs readonly")}, switchboard.Overlay{Contract: switchboard.Contract{SideEffects: []string{"attacks-accounts"}}}, switchboard.RiskProhibited},
+		{"it says that it spends", world{tool: own("read fs readonly")}, switchboard.Overlay{Contract: switchboard.Contract{SideEffects: []string{"costs-money"}}}, switchboard.RiskHigh},
+		{"the operator says that it spends, without a budget", world{overlay: &switchboard.Overlay{Contract: switchboard.Contract{SideEffects: []string{"costs-money"}}}}, *overlay("read fs"), switchboard.RiskProhibited},
+	} {
+		v := tt.in.build(t).For(&switchboard.Tenant{Servers: []switchboard.ServerID{"s"}, Overlays: map[switchboard.ToolID]switchboard.Overlay{{Server: "s", Name: "t"}: tt.tenant}})
+		tool, _ := v.Tool(switchboard.ToolID{Server: "s", Name: "t"})
+		if tool.Contract.Risk != tt.want {
+			t.Errorf("%s: the class is %s, want %s", tt.name, tool.Contract.Risk, tt.want)
+		}
+	}
+}
