@@ -300,6 +300,9 @@ func rankText(c admin.ExplainedCandidate) string {
 	if c.Redacted != "" {
 		s += "; " + c.Redacted
 	}
+	if c.Risk != "" {
+		s += "; risk: " + string(c.Risk)
+	}
 	if len(c.Flow) > 0 {
 		s += "; flow: " + strings.Join(c.Flow, ", ")
 	}

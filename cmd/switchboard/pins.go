@@ -127,6 +127,12 @@ func (c *pinsDiffCmd) Run(ctx context.Context, io streams) error {
 		fmt.Fprintf(io.out, ": %s", printable(d.Why, 400))
 	}
 	fmt.Fprintln(io.out)
+	if d.Risk != "" {
+		fmt.Fprintf(io.out, "its risk is %s\n", d.Risk)
+	}
+	for _, f := range d.Findings {
+		fmt.Fprintf(io.out, "its words: %s (%s)\n", printable(f.Rule, 40), printable(f.Tier, 40))
+	}
 	text, digest := d.Text, d.Digest
 	if d.Offered != "" {
 		text, digest = d.Diff, d.Offered
@@ -168,6 +174,9 @@ func (c *pinFlags) decide(ctx context.Context, io streams, what string, body map
 		return err
 	}
 	_, err = fmt.Fprintf(io.out, "%s is %s now, by %s\n", printable(nameOfPin(&d.PinRow), 200), d.State, printable(d.By, 40))
+	if d.KeptOut && err == nil {
+		_, err = fmt.Fprintf(io.out, "it is not in use: %s\n", printable(d.Why, 400))
+	}
 	return err
 }
 

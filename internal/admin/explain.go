@@ -121,6 +121,8 @@ type ExplainedCandidate struct {
 	// Flow is what its calls do with data: any of brings, sees and carries.
 	Flow []string `json:"flow,omitempty"`
 
+	Risk switchboard.RiskClass `json:"risk,omitempty" doc:"How much a call can harm, as far as facts tell: safe, low, medium, high or prohibited."`
+
 	// MovesTo are the other candidates that its calls may move to, in order.
 	MovesTo []string `json:"moves_to,omitempty"`
 
@@ -404,7 +406,7 @@ func policyQuestion(d *decide.Decision, o *decide.RequirementOutcome) *policy.Ca
 func (e explainer) explainCandidate(c decide.Candidate, d *decide.Decision, group *contract.CandidateGroup) ExplainedCandidate {
 	x := ExplainedCandidate{Tool: c.Tool.ID.String(), Score: c.Score, Preferred: int(c.Place), Stale: c.Tool.Stale}
 	x.Repeatable, x.Repeat = explainRepeat(&c.Tool.Contract)
-	x.Flow = c.Tool.Contract.Flow.Bits.Names()
+	x.Flow, x.Risk = c.Tool.Contract.Flow.Bits.Names(), c.Tool.Called().Contract.Risk
 	if c.Tool.Provides != nil {
 		x.Provides = c.Tool.Provides.Capability + "/" + c.Tool.Provides.Name
 	}

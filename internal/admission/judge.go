@@ -30,6 +30,11 @@ type OfferTerms struct {
 
 	// FindBlocking returns the rule of a blocking finding in the definition, or "". nil finds nothing.
 	FindBlocking func(k PinKey, definition []byte) string
+
+	// FindWords returns all findings in the definition of a tool, sorted by rule, by the rules of the version WordRules. It must depend on the definition alone. nil finds
+	// nothing. It takes longer than FindBlocking, so its results are kept with the pin.
+	FindWords func(k PinKey, definition []byte) []switchboard.RuleFinding
+	WordRules int
 }
 
 // A PinVerdict is what Judge decides about one definition.
@@ -94,7 +99,7 @@ func Judge(offer switchboard.Offer, pins *ServerPins, reports Reports, terms Off
 		j.lists[kind] = newOfferedList(kind, offer.List(kind))
 	}
 	out := JudgedOffer{Offer: offer, Pins: pins}
-	out.Offer.Tools, out.Offer.Admissions = j.tools()
+	j.tools(&out.Offer)
 	out.Offer.Prompts = j.candidates(switchboard.Prompts)
 	out.Offer.Templates = j.candidates(switchboard.Templates)
 	out.Offer.Instructions = j.instructions(offer.Instructions)
@@ -135,30 +140,54 @@ func kindOf(k switchboard.PinKind) switchboard.Kind {
 	return switchboard.Tools
 }
 
-// tools returns the tools that are passed on. Tools that are no candidates are passed on, too, so that explanations can name them.
-func (j *offerJudge) tools() (passed [][]byte, all map[string]*switchboard.Admission) {
+// tools judges the tools of the offer, and leaves those that are passed on. Tools that are no candidates are passed on, too, so that explanations can name them.
+func (j *offerJudge) tools(o *switchboard.Offer) {
 	list := j.lists[switchboard.Tools]
+	o.Tools, o.Admissions, o.Evidence = nil, nil, nil
 	if list.objects == nil {
-		return nil, nil
+		return
 	}
-	passed = make([][]byte, 0, len(list.objects))
+	o.Tools = make([][]byte, 0, len(list.objects))
 	for i, object := range list.objects {
 		k := list.keys[i]
 		if !list.isNamedOnce(k) {
-			passed = append(passed, object) // the catalog refuses it
+			o.Tools = append(o.Tools, object) // the catalog refuses it
 			continue
 		}
 		v, bytes := j.judge(k, object, CompareTools)
-		passed = append(passed, bytes)
+		o.Tools = append(o.Tools, bytes)
 		if v.State != switchboard.LifeActive || v.Frozen {
-			if all == nil {
-				all = map[string]*switchboard.Admission{}
+			if o.Admissions == nil {
+				o.Admissions = map[string]*switchboard.Admission{}
 			}
-			all[k.Name] = &switchboard.Admission{State: v.State, Frozen: v.Frozen, Why: v.Why, Successor: v.Successor}
+			o.Admissions[k.Name] = &switchboard.Admission{State: v.State, Frozen: v.Frozen, Why: v.Why, Successor: v.Successor}
+		}
+		if e := evidenceOf(&v); !e.Equal(nil) {
+			if o.Evidence == nil {
+				o.Evidence = map[string]*switchboard.ToolEvidence{}
+			}
+			o.Evidence[k.Name] = e
 		}
 	}
-	return passed, all
 }
+
+// evidenceOf returns what the verdict says about a tool beside its state.
+func evidenceOf(v *PinVerdict) *switchboard.ToolEvidence {
+	e := &switchboard.ToolEvidence{Person: v.Pin.By != "" && isCandidate(v.Pin.State)}
+	if v.Other != nil && v.Pin.Digest != "" {
+		e.Diff = v.Other.Class.String()
+	}
+	if v.Pin.Words != nil {
+		e.Read, e.Findings = true, v.Pin.Words.Found
+	}
+	if e.Equal(&plainEvidence) {
+		return &plainEvidence
+	}
+	return e
+}
+
+// plainEvidence is that of most tools, which share it.
+var plainEvidence = switchboard.ToolEvidence{Read: true}
 
 // candidates returns the prompts or templates that are passed on.
 func (j *offerJudge) candidates(kind switchboard.Kind) (passed [][]byte) {
@@ -259,6 +288,7 @@ func (j *offerJudge) judge(k PinKey, offered []byte, compare definitionCompariso
 		pin.Gone = time.Time{}
 		j.fresh[k] = pin
 	}
+	pin = j.readWords(k, pin)
 	v := PinVerdict{Key: k, State: pin.State, Pin: pin, Successor: pin.Successor, Why: whyOf(pin.State)}
 	v.Other = j.changed(k, offered, pin, compare)
 	if other, ok := j.reports.Others[k]; ok && (other.Digest != pin.Digest || other.Class == Poisoned && pin.By == "") {
@@ -275,6 +305,18 @@ func (j *offerJudge) judge(k PinKey, offered []byte, compare definitionCompariso
 		return v, offered // which shares the memory of the offer
 	}
 	return v, []byte(pin.Definition)
+}
+
+// readWords returns the pin of a tool with the findings in its admitted definition, by the present rules. The rules of an older version did not know some findings, and a
+// newer one must not be undone by a replica that has not been replaced yet.
+func (j *offerJudge) readWords(k PinKey, pin Pin) Pin {
+	known := pin.Words
+	if k.Kind != switchboard.PinTool || j.terms.FindWords == nil || pin.Definition == "" || known != nil && known.Version >= j.terms.WordRules {
+		return pin
+	}
+	pin.Words = &WordFindings{Version: j.terms.WordRules, Found: j.terms.FindWords(k, []byte(pin.Definition))}
+	j.fresh[k] = pin
+	return pin
 }
 
 // refuse returns the verdict on a definition that nothing was let in of.
@@ -458,7 +500,7 @@ func (j *offerJudge) byFile(k PinKey, pin Pin, entry switchboard.AdmittedPin, of
 	now := pin
 	now.State, now.Successor, now.By, now.Since = entry.State, entry.Successor, entry.By, entry.At
 	if now.Digest != entry.Digest {
-		now.Digest, now.Definition = entry.Digest, ""
+		now = now.With(entry.Digest, "")
 	}
 	if now.Definition == "" {
 		if digest, err := DigestOf(offered); err == nil && digest == entry.Digest {

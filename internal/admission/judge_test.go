@@ -2,6 +2,7 @@ package admission
 
 import (
 	"encoding/json"
+	"errors"
 	"maps"
 	"strings"
 	"testing"
@@ -298,5 +299,57 @@ func TestAKeySurvivesTheStore(t *testing.T) {
 	var got ServerPins
 	if err := json.Unmarshal(text, &got); err != nil || got.Pins[PinKey{switchboard.PinPrompt, "a b <&>"}] != want.Pins[PinKey{switchboard.PinPrompt, "a b <&>"}] || len(got.Pins) != 2 {
 		t.Errorf("%s is read as %+v, %v", text, got, err)
+	}
+}
+
+// To read words takes longer than to judge, so what was found is kept with the pin.
+func TestTheFindingsInADefinitionAreKeptWithItsPin(t *testing.T) {
+	read := 0
+	terms := func(version int) OfferTerms {
+		return OfferTerms{WordRules: version, FindWords: func(_ PinKey, definition []byte) []switchboard.RuleFinding {
+			if read++; !strings.Contains(string(definition), "looks") {
+				return nil
+			}
+			return []switchboard.RuleFinding{{Rule: "use-me", Tier: "looking"}}
+		}}
+	}
+	found := switchboard.ToolEvidence{Read: true, Findings: []switchboard.RuleFinding{{Rule: "use-me", Tier: "looking"}}}
+	changed, none := found, switchboard.ToolEvidence{Read: true}
+	changed.Diff = "words"
+	pins := &ServerPins{}
+	for _, c := range []struct {
+		name    string
+		offer   switchboard.Offer
+		version int
+		want    switchboard.ToolEvidence
+		reads   int // calls of FindWords
+	}{
+		{"at first sight", first, 2, found, 1},
+		{"again", first, 2, found, 0},
+		{"by rules of an older version", first, 1, found, 0},
+		{"by rules of a newer version", first, 3, found, 1},
+		{"while the server offers other words", offering("looks", "peeks"), 3, changed, 0},
+	} {
+		read = 0
+		j := Judge(c.offer, pins, Reports{}, terms(c.version), day, nil)
+		if got := j.Offer.Evidence["look"]; !got.Equal(&c.want) || read != c.reads {
+			t.Errorf("%s: the evidence is %+v after %d reads, want %+v after %d", c.name, got, read, c.want, c.reads)
+		}
+		text, err := json.Marshal(j.Pins)
+		pins = &ServerPins{}
+		if err := errors.Join(err, json.Unmarshal(text, pins)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := pins.Pins[tool("look")]
+	p = p.With("d1:other", `{"name":"look"}`)
+	p.By = "ann"
+	pins.Pins[tool("look")] = p
+	none.Diff, none.Person = "narrower", true
+	if got := Judge(first, pins, Reports{}, terms(3), day, nil).Offer.Evidence["look"]; !got.Equal(&none) {
+		t.Errorf("of another definition, which a person has let in, the evidence is %+v, want %+v", got, none)
+	}
+	if got := Judge(first, &ServerPins{}, Reports{}, OfferTerms{}, day, nil).Offer.Evidence; len(got) > 0 {
+		t.Errorf("nobody has read the words, and the evidence is %+v", got)
 	}
 }

@@ -71,6 +71,22 @@ type Pin struct {
 	By    string    `json:"by,omitempty"` // the person; "" for the first sight
 
 	Gone time.Time `json:"gone,omitzero"` // since when the server does not offer it
+
+	Words *WordFindings `json:"words,omitempty"` // in the definition of a tool; nil if nobody has looked
+}
+
+// With returns the pin with another definition.
+func (p Pin) With(digest, definition string) Pin {
+	if p.Digest != digest || p.Definition != definition {
+		p.Digest, p.Definition, p.Words = digest, definition, nil
+	}
+	return p
+}
+
+// WordFindings are what the rules about words have found in a definition. Do not modify it.
+type WordFindings struct {
+	Version int                       `json:"version"` // of the rules
+	Found   []switchboard.RuleFinding `json:"found,omitempty"`
 }
 
 // ServerPins are the pins of one server. The zero value is a server that has never listed anything. Do not modify it.

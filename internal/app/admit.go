@@ -56,8 +56,18 @@ func admissionTerms(a *App, c *config.Config) func(*switchboard.Offer) admission
 				}
 			}
 			return suspect.FindBlocking(definition)
-		}}
+		}, FindWords: findWords, WordRules: suspect.Version}
 	}
+}
+
+// findWords returns the rules that find something in the definition of a tool, without its peers: which tools are peers depends on the order in which servers answer, and
+// policies must have the same input on every replica.
+func findWords(k admission.PinKey, definition []byte) (found []switchboard.RuleFinding) {
+	for _, f := range suspect.Find(switchboard.ToolID{Name: k.Name}, definition, &suspect.Peers{}) {
+		found = append(found, switchboard.RuleFinding{Rule: f.Rule, Tier: f.Tier.String()})
+	}
+	slices.SortFunc(found, func(a, b switchboard.RuleFinding) int { return strings.Compare(a.Rule, b.Rule) })
+	return slices.Compact(found)
 }
 
 // admittedTools returns the tools that clients can have, which no other tool may look like. st may be nil.
@@ -76,7 +86,10 @@ func admittedTools(st *servingState) (peers []suspect.PeerTool) {
 // newRegistrar returns what carries out the decisions of officers about pins.
 func newRegistrar(a *App, actions *admin.Actions) *pins.Registrar {
 	return pins.New(pins.Options{
-		Board: a.pins, Editor: a.admin.editor, HasFile: a.options.Officers.File != "", Admit: a.rebuildState, Record: actions.Record, Stopping: a.grace.ctx,
+		Board: a.pins, Tool: func(id switchboard.ToolID) *switchboard.Tool {
+			t, _ := a.state.Load().Catalog.Tool(id)
+			return t
+		}, Editor: a.admin.editor, HasFile: a.options.Officers.File != "", Admit: a.rebuildState, Record: actions.Record, Stopping: a.grace.ctx,
 	})
 }
 

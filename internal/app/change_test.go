@@ -161,7 +161,7 @@ func TestATrialOfATenantsFileReadsNothingElseAndFindsTheSame(t *testing.T) {
 	a.reload(t.Context(), func() {})                                                                                             // two tenants keep their last good state
 	again := startApp(t, dir)                                                                                                    // they are not served
 	defer again.Stop()
-	if err := again.Ready(t.Context()); err != nil {
+	if err := again.Ready(t.Context()); err != nil { // until then its state has no offers, and its fleet may have some
 		t.Fatal(err)
 	}
 	worlds = append(worlds, newTrialWorld(t, a, dir), newTrialWorld(t, &fileChanges{App: again}, dir))

@@ -25,9 +25,15 @@ func (a *App) followServers(ctx context.Context, on offerSignals) {
 		close(settled)
 	})
 	for {
+		var undecided <-chan time.Time
+		if a.state.Load().Catalog.Undecided() {
+			undecided = time.After(gateRetry)
+		}
 		select {
 		case <-ctx.Done():
 			return
+		case <-undecided:
+			a.rebuildState(ctx)
 		case <-settled:
 			a.rebuildState(ctx)
 			close(a.ready)
@@ -42,6 +48,9 @@ func (a *App) followServers(ctx context.Context, on offerSignals) {
 		}
 	}
 }
+
+// gateRetry is how long the operator's rules about what is let in are not asked again after they have failed.
+const gateRetry = 10 * time.Second
 
 // startWait is how long a new state waits for more servers to answer while some are starting. It
 // avoids decisions that hold only for a moment.

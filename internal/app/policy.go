@@ -30,7 +30,8 @@ type loadedConfig struct {
 	loadedAt    time.Time
 	faultySince map[string]time.Time // by the name of the part, the reading that found it faulty first
 	layers      *compiledLayers
-	boundaries  *policy.Layer // nil if there are none
+	boundaries  *policy.Layer     // nil if there are none
+	gate        *policy.AdmitGate // nil if no rule keeps anything out
 	policies    map[switchboard.TenantID]*policy.Policy
 	policySince map[switchboard.TenantID]time.Time // the reading that brought each of the policies
 	digest      switchboard.Digest                 // see digestWith
@@ -191,6 +192,9 @@ func compilePolicies(c *config.Config, engine *policy.Engine, l *compiledLayers,
 		return nil, fmt.Errorf("capabilities/boundaries.yaml: %w", err)
 	}
 	operator := layer("", r.operatorFiles())
+	if r.gate, err = engine.NewGate(operator); err != nil {
+		return nil, err
+	}
 	for _, p := range c.Faulty {
 		r.faultySince[p.Name] = r.loadedAt
 	}

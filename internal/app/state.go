@@ -32,7 +32,7 @@ func (a *App) newState(r *loadedConfig, offers []switchboard.Offer, starting []s
 		before = was.State
 	}
 	return &servingState{r, bind.NewState(bind.Input{
-		Config: r.config, Operator: r.operatorFiles(), Policies: r.policies, Boundaries: r.boundaries,
+		Config: r.config, Gate: r.gate, Operator: r.operatorFiles(), Policies: r.policies, Boundaries: r.boundaries,
 		Local: a.options.Tenant, WholeResults: a.options.WholeResults, StatusTool: gateway.Status,
 		Revoked: a.admin.revoked, Persons: a.admin.signedIn, Offers: offers, Starting: starting,
 	}, before)}

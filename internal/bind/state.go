@@ -78,6 +78,9 @@ type Input struct {
 
 	Boundaries *policy.Layer // of the registry's rows; nil if there are none
 
+	// Gate keeps tools out by the operator's rules; nil keeps nothing out.
+	Gate *policy.AdmitGate
+
 	Local        switchboard.TenantID // the tenant of keyless callers
 	WholeResults bool                 // clients get results of any length in full
 	StatusTool   *switchboard.Tool    // the tool of our own that clients can always list
@@ -113,17 +116,21 @@ func NewState(in Input, was *State) *State {
 			continue // the reload that builds this state removed it
 		}
 		s.Offers[o.Server] = o
-		src := catalog.Source{Offer: o, Class: server.Class, Trust: server.Trust}
+		src := catalog.Source{Offer: o, Class: server.Class, Trust: server.Trust, Budgeted: isBudgeted(server, c.Tenants)}
 		if m, ok := c.Manifests[o.Server]; ok {
 			src.Manifest = &catalog.Manifest{Name: m.Name, Data: m.Data, Fault: m.Fault}
 		}
 		sources = append(sources, src)
 	}
-	if was == nil {
-		s.Catalog = catalog.Build(sources, c.Overlays, c.Taxonomy)
-	} else {
-		s.Catalog = was.Catalog.Rebuild(sources, c.Overlays, c.Taxonomy)
+	before := &catalog.Snapshot{}
+	if was != nil {
+		before = was.Catalog
 	}
+	var gate catalog.ToolGate
+	if in.Gate != nil {
+		gate = in.Gate
+	}
+	s.Catalog = before.RebuildBehind(gate, sources, c.Overlays, c.Taxonomy)
 	shares := was != nil && s.Catalog == was.Catalog && c.SharesOperator(was.Config)
 	if was == nil {
 		was = &State{}
@@ -183,6 +190,25 @@ func newRing(in *Input, mine *switchboard.Tenant) (*identity.Ring, *identity.Off
 	}
 	officers := identity.NewOfficers(people, claims, in.Revoked)
 	return identity.LetPersonsCall(ring, officers, in.Persons), officers
+}
+
+// isBudgeted reports whether each tenant that has the server has a budget that counts all calls of its tools. It is false if no tenant has it.
+func isBudgeted(s *switchboard.Server, tenants map[switchboard.TenantID]*switchboard.Tenant) (budgeted bool) {
+	for _, t := range tenants {
+		if !slices.Contains(t.Servers, s.ID) {
+			continue
+		}
+		budgeted = slices.ContainsFunc(t.Budgets, func(b *switchboard.Budget) bool {
+			m := &b.Match
+			return len(m.Tools)+len(m.Verbs)+len(m.Resources)+len(m.CostClasses)+len(m.Capabilities) == 0 &&
+				(len(m.Classes) == 0 || slices.Contains(m.Classes, s.Class)) &&
+				(len(m.Servers) == 0 || slices.ContainsFunc(m.Servers, func(pattern string) bool { return switchboard.MatchPattern(pattern, string(s.ID)) }))
+		})
+		if !budgeted {
+			return false
+		}
+	}
+	return budgeted
 }
 
 // NewTenant returns a tenant that decides with these policies. It has no equivalents.

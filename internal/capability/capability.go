@@ -40,7 +40,9 @@ var RiskLevels = []string{"low", "medium", "high", "critical"}
 
 // SideEffects lists the built-in side effects, sorted. taxonomy.yaml may name more. The set is closed, because a boundary
 // with a mistyped side effect would never fire.
-var SideEffects = []string{"contacts-people", "costs-money", "deletes", "reads", "writes-external", "writes-local"}
+var SideEffects = []string{
+	"attacks-accounts", "changes-rights", "contacts-people", "costs-money", "deletes", "mass-messages", "reads", "writes-external", "writes-local", "writes-switchboard",
+}
 
 // CostsMoney is the side effect of a capability that costs money.
 const CostsMoney = "costs-money"

@@ -57,6 +57,9 @@ type Source struct {
 	Class    string
 	Trust    switchboard.Trust
 	Manifest *Manifest // nil means none
+
+	// Budgeted says that each tenant that has the server has a budget that counts all calls of its tools.
+	Budgeted bool
 }
 
 // A Snapshot is what all servers offer at one moment. It is immutable and safe for concurrent use.
@@ -78,6 +81,15 @@ func Build(sources []Source, overlays map[switchboard.ToolID]switchboard.Overlay
 // Rebuild returns the same result as Build, but reuses the work of s: what has not changed costs only a comparison of
 // bytes.
 func (s *Snapshot) Rebuild(sources []Source, overlays map[switchboard.ToolID]switchboard.Overlay, tax *switchboard.Taxonomy) *Snapshot {
+	return s.RebuildBehind(nil, sources, overlays, tax)
+}
+
+// RebuildBehind is like Rebuild. The tools that the gate keeps out are in the state switchboard.LifeNew. nil keeps nothing out.
+func (s *Snapshot) RebuildBehind(g ToolGate, sources []Source, overlays map[switchboard.ToolID]switchboard.Overlay, tax *switchboard.Taxonomy) *Snapshot {
+	var gateKey switchboard.Digest
+	if g != nil {
+		gateKey = g.Key()
+	}
 	next := &Snapshot{tax: tax, taxonomyKey: taxonomyFields(tax)}
 	said := byServer(overlays)
 	sorted := make([]*Source, len(sources))
@@ -99,7 +111,7 @@ func (s *Snapshot) Rebuild(sources []Source, overlays map[switchboard.ToolID]swi
 		v := &serverState{id: id, source: *sorted[i], overlays: said[id], taxonomyKey: next.taxonomyKey, duplicateID: j-i > 1}
 		i = j
 		old := s.server(id)
-		if old != nil && old.sameInputs(v) {
+		if old != nil && old.gated.key == gateKey && !old.gated.undecided && old.sameInputs(v) {
 			v = old
 		} else {
 			v.previous = old
@@ -110,7 +122,7 @@ func (s *Snapshot) Rebuild(sources []Source, overlays map[switchboard.ToolID]swi
 	if s.digest != "" && s.tax == tax && len(todo) == 0 && len(next.servers) == len(s.servers) {
 		return s // which is immutable
 	}
-	buildAll(todo, tax)
+	buildAll(todo, g, tax)
 
 	count := 0
 	for _, v := range next.servers {
@@ -134,7 +146,7 @@ func (s *Snapshot) Rebuild(sources []Source, overlays map[switchboard.ToolID]swi
 }
 
 // buildAll builds the servers on all processors, the largest first, so that the last one to finish is small.
-func buildAll(todo []*serverState, tax *switchboard.Taxonomy) {
+func buildAll(todo []*serverState, g ToolGate, tax *switchboard.Taxonomy) {
 	todo = slices.Clone(todo)
 	slices.SortStableFunc(todo, func(a, b *serverState) int { return b.inputBytes() - a.inputBytes() })
 	workers := min(runtime.GOMAXPROCS(0), len(todo))
@@ -146,7 +158,7 @@ func buildAll(todo []*serverState, tax *switchboard.Taxonomy) {
 			if i >= len(todo) {
 				return
 			}
-			todo[i].build(&t, tax)
+			todo[i].build(&t, g, tax)
 		}
 	}
 	if workers <= 1 {

@@ -11,11 +11,11 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// annotationHints are the annotations of a definition that count. The values that mean "not read-only", "not idempotent" or "not
-// destructive" are ignored.
+// annotationHints are the annotations of a definition that count. The values that mean "not read-only" or "not idempotent" are ignored, and undoable
+// ("not destructive") counts in the class of risk alone.
 type annotationHints struct {
-	readOnly, idempotent, destructive bool
-	reach                             reach
+	readOnly, idempotent, destructive, undoable bool
+	reach                                       reach
 }
 
 // readHints reads the annotations of the definition in t.
@@ -31,7 +31,7 @@ func readHints(t *tree) (h annotationHints) {
 		return 0
 	}
 	said := func(name string) bool { return kind(name) == 't' }
-	h = annotationHints{readOnly: said("readOnlyHint"), idempotent: said("idempotentHint"), destructive: said("destructiveHint")}
+	h = annotationHints{readOnly: said("readOnlyHint"), idempotent: said("idempotentHint"), destructive: said("destructiveHint"), undoable: kind("destructiveHint") == 'f'}
 	switch kind("openWorldHint") {
 	case 't':
 		h.reach = openWorld

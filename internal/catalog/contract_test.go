@@ -235,7 +235,7 @@ func TestATenantOnlyAddsToWhatBoundariesRead(t *testing.T) {
 		v := w.build(t).For(&switchboard.Tenant{Servers: []switchboard.ServerID{"s"}, Overlays: map[switchboard.ToolID]switchboard.Overlay{{Server: "s", Name: "t"}: {Contract: tt.tenant}}})
 		tool, _ := v.Tool(switchboard.ToolID{Server: "s", Name: "t"})
 		tt.want.ReadOnly, tt.want.Idempotent, tt.want.Stateful = tool.Contract.ReadOnly, tool.Contract.Idempotent, tool.Contract.Stateful
-		tt.want.Flow = tool.Contract.Flow
+		tt.want.Flow, tt.want.Risk = tool.Contract.Flow, tool.Contract.Risk
 		if !tool.Contract.Equal(&tt.want) {
 			t.Errorf("%s: %+v, want %+v", name, tool.Contract, tt.want)
 		}

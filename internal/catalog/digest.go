@@ -33,7 +33,7 @@ func appendTool(dst []byte, t *switchboard.Tool) []byte {
 	dst = appendCapabilities(dst, t.Kept)
 	dst = appendContract(dst, &t.Contract)
 	dst = appendPrice(dst, t.Price)
-	dst = appendAdmission(dst, t.Admission)
+	dst = appendEvidence(appendAdmission(dst, t.Admission), t.Evidence)
 	return appendTexts(dst, "redact;", t.Redact)
 }
 
@@ -45,6 +45,19 @@ func appendAdmission(dst []byte, a *switchboard.Admission) []byte {
 	dst = appendField(append(dst, "admission;"...), string(a.State))
 	dst = strconv.AppendBool(dst, a.Frozen)
 	return appendField(appendField(dst, a.Why), a.Successor)
+}
+
+// appendEvidence appends nothing for a tool of which nothing is known.
+func appendEvidence(dst []byte, e *switchboard.ToolEvidence) []byte {
+	if e.Equal(nil) {
+		return dst
+	}
+	dst = appendField(append(dst, "evidence;"...), e.Diff)
+	dst = appendCount(strconv.AppendBool(strconv.AppendBool(dst, e.Person), e.Read), len(e.Findings))
+	for _, f := range e.Findings {
+		dst = appendField(appendField(dst, f.Rule), f.Tier)
+	}
+	return dst
 }
 
 // appendContract appends nothing for an empty contract, so that the digests of tools without a contract stay as they
@@ -63,7 +76,7 @@ func appendContract(dst []byte, c *switchboard.Contract) []byte {
 	if c.CostClass != "" {
 		dst = appendField(append(dst, "class;"...), string(c.CostClass))
 	}
-	for _, one := range []struct{ name, says string }{{"capability;", c.Capability}, {"risk;", c.RiskLevel}} {
+	for _, one := range []struct{ name, says string }{{"capability;", c.Capability}, {"risk;", c.RiskLevel}, {"risk class;", string(c.Risk)}} {
 		if one.says != "" {
 			dst = appendField(append(dst, one.name...), one.says)
 		}

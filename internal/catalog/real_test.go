@@ -14,6 +14,8 @@ import (
 	"unicode"
 
 	"github.com/summit-switchboard/switchboard/internal/catalog"
+	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/policysource"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/realdata"
@@ -278,4 +280,78 @@ func BenchmarkFor(b *testing.B) {
 			b.Fatal("tools are missing")
 		}
 	}
+}
+
+// The shipped rules keep prohibited tools out. No real tool is prohibited by what its server says: only the operator's labels can say that.
+func TestNoRealToolIsProhibitedByItsOwnWords(t *testing.T) {
+	r := realCatalog(t)
+	for _, c := range []struct {
+		what     string
+		overlays map[switchboard.ToolID]switchboard.Overlay
+	}{{"without labels", nil}, {"with the labels of a program", r.overlays}} {
+		counts := map[switchboard.RiskClass]int{}
+		for _, tool := range catalog.Build(r.sources, c.overlays, r.tax).Tools() {
+			counts[tool.Contract.Risk]++
+		}
+		t.Logf("%s: %d safe, %d low, %d medium, %d high, %d prohibited", c.what,
+			counts[switchboard.RiskSafe], counts[switchboard.RiskLow], counts[switchboard.RiskMedium], counts[switchboard.RiskHigh], counts[switchboard.RiskProhibited])
+		if counts[switchboard.RiskProhibited] > 0 || counts[""] > 0 {
+			t.Errorf("%s: %d are prohibited, and %d have no class", c.what, counts[switchboard.RiskProhibited], counts[""])
+		}
+	}
+}
+
+// For a newcomer nothing changes: the shipped rules keep out none of the real tools.
+func TestTheShippedRulesLetRealToolsIn(t *testing.T) {
+	r := realCatalog(t)
+	gate := shippedGate(t)
+	s := (&catalog.Snapshot{}).RebuildBehind(gate, r.sources, nil, r.tax)
+	out := 0
+	for _, tool := range s.Tools() {
+		if tool.Admission != nil {
+			out++
+			t.Logf("%s is kept out: %s", tool.ID, tool.Admission.Why)
+		}
+	}
+	t.Logf("%d of %d real tools are kept out", out, len(s.Tools()))
+	if out > 0 || s.Undecided() || s.Digest() != catalog.Build(r.sources, nil, r.tax).Digest() {
+		t.Errorf("%d are kept out, undecided is %v", out, s.Undecided())
+	}
+}
+
+func shippedGate(t testing.TB) *policy.AdmitGate {
+	t.Helper()
+	operator, err := policy.Compile(policy.Operator, policysource.Shipped())
+	if err != nil {
+		t.Fatal(err)
+	}
+	gate, err := policy.NewEngine(0, 0).NewGate(operator)
+	if err != nil || gate == nil {
+		t.Fatalf("the shipped rules have the gate %v, %v", gate, err)
+	}
+	return gate
+}
+
+// BenchmarkGate measures the snapshot of all real tools: without the shipped rules, with them, and when one server has changed.
+func BenchmarkGate(b *testing.B) {
+	r := realCatalog(b)
+	gate := shippedGate(b)
+	for _, c := range []struct {
+		name string
+		gate catalog.ToolGate
+	}{{"without", nil}, {"with", gate}} {
+		b.Run(c.name, func(b *testing.B) {
+			for b.Loop() {
+				(&catalog.Snapshot{}).RebuildBehind(c.gate, r.sources, nil, r.tax)
+			}
+		})
+	}
+	b.Run("one server changes", func(b *testing.B) {
+		s := (&catalog.Snapshot{}).RebuildBehind(gate, r.sources, nil, r.tax)
+		changed := slices.Clone(r.sources)
+		for i := 0; b.Loop(); i++ {
+			changed[0].Offer.Version = strconv.Itoa(i)
+			s = s.RebuildBehind(gate, changed, nil, r.tax)
+		}
+	})
 }

@@ -30,6 +30,8 @@ type serverState struct {
 	tools       []usableTool       // sorted by name
 	faults      []ToolFault        // sorted
 	digest      switchboard.Digest // of tools
+
+	gated gateAnswers
 }
 
 // A usableTool is a tool that may be offered.
@@ -49,7 +51,8 @@ type usableTool struct {
 func (v *serverState) sameInputs(o *serverState) bool {
 	a, b := &v.source, &o.source
 	return v.duplicateID == o.duplicateID && v.taxonomyKey == o.taxonomyKey &&
-		a.Class == b.Class && a.Trust == b.Trust && a.Offer.Stale == b.Offer.Stale && sameAdmissions(a.Offer.Admissions, b.Offer.Admissions) &&
+		a.Budgeted == b.Budgeted && a.Class == b.Class && a.Trust == b.Trust && a.Offer.Stale == b.Offer.Stale && sameAdmissions(a.Offer.Admissions, b.Offer.Admissions) &&
+		maps.EqualFunc(a.Offer.Evidence, b.Offer.Evidence, (*switchboard.ToolEvidence).Equal) &&
 		a.Offer.Version == b.Offer.Version && bytes.Equal(a.Offer.Capabilities, b.Offer.Capabilities) && bytes.Equal(a.Offer.Beside, b.Offer.Beside) &&
 		(a.Offer.Tools == nil) == (b.Offer.Tools == nil) &&
 		slices.EqualFunc(a.Offer.Tools, b.Offer.Tools, bytes.Equal) &&
@@ -84,7 +87,7 @@ func (v *serverState) inputBytes() int {
 }
 
 // build computes the results.
-func (v *serverState) build(t *tree, tax *switchboard.Taxonomy) {
+func (v *serverState) build(t *tree, g ToolGate, tax *switchboard.Taxonomy) {
 	defer func() { v.previous = nil }()
 	if v.duplicateID {
 		v.faults = []ToolFault{{Server: v.id, Reason: "more than one server has this id; none of them is used"}}
@@ -116,6 +119,7 @@ func (v *serverState) build(t *tree, tax *switchboard.Taxonomy) {
 	if v.source.Offer.Tools != nil {
 		v.reportUnknownTools(offered, words)
 	}
+	v.keepOut(g)
 	v.finishFaults()
 }
 
@@ -194,7 +198,7 @@ func (v *serverState) addTool(d *parsedDefinition, words []toolLabels, tax *swit
 		Trust:        cmp.Or(v.source.Trust, switchboard.TrustDeclared),
 		Version:      v.source.Offer.Version,
 		Structured:   d.structured,
-		ToolStanding: switchboard.ToolStanding{Admission: v.source.Offer.Admissions[d.name], Stale: v.source.Offer.Stale},
+		ToolStanding: switchboard.ToolStanding{Admission: v.source.Offer.Admissions[d.name], Evidence: v.source.Offer.Evidence[d.name], Stale: v.source.Offer.Stale},
 	}
 	for i, caps := range said {
 		if i == 0 {
@@ -207,6 +211,7 @@ func (v *serverState) addTool(d *parsedDefinition, words []toolLabels, tax *swit
 	overlay, _ := overlayOf(v.overlays, d.name)
 	tool.Contract = contractOf(tool, d.hints, overlay.Contract, tax)
 	tool.Redact, tool.Price, tool.Budget = overlay.Redact, overlay.Price, overlay.Budget
+	tool.Contract.Risk = riskOf(tool, d.hints, v.source.Budgeted)
 	v.tools = append(v.tools, usableTool{tool, len(said) > 0, d.hints, overlay.Contract})
 }
 

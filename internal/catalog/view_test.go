@@ -268,6 +268,20 @@ func TestTheDigestCoversWhatDecisionsRead(t *testing.T) {
 	other("another class", digest(base, func(s *catalog.Source) { s.Class = "paid" }))
 	other("another trust", digest(base, func(s *catalog.Source) { s.Trust = switchboard.TrustOperator }))
 	other("another version", digest(base, func(s *catalog.Source) { s.Offer.Version = "2.0" }))
+	for name, e := range map[string]switchboard.ToolEvidence{
+		"another offer": {Diff: "words"},
+		"a person":      {Person: true},
+		"words read":    {Read: true},
+		"a finding":     {Read: true, Findings: []switchboard.RuleFinding{{Rule: "secrecy", Tier: "looking"}}},
+		"a worse one":   {Read: true, Findings: []switchboard.RuleFinding{{Rule: "secrecy", Tier: "blocking"}}},
+		"another one":   {Read: true, Findings: []switchboard.RuleFinding{{Rule: "use-me", Tier: "looking"}}},
+		"both":          {Read: true, Findings: []switchboard.RuleFinding{{Rule: "secrecy", Tier: "looking"}, {Rule: "use-me", Tier: "looking"}}},
+	} {
+		other(name, digest(base, func(s *catalog.Source) { s.Offer.Evidence = map[string]*switchboard.ToolEvidence{"t": &e} }))
+	}
+	if got := digest(base, func(s *catalog.Source) { s.Offer.Evidence = map[string]*switchboard.ToolEvidence{"t": {}} }); got != want {
+		t.Error("evidence of nothing changes the digest")
+	}
 	other("another definition", digest(world{tool: own("read fs") + `,"x":1`}, nil))
 	other("another source", digest(world{tool: own("read fs"), overlay: overlay("read fs")}, nil))
 	other("another constraint", digest(world{tool: own("read fs"), overlay: overlay("read fs readonly")}, nil))
@@ -300,5 +314,29 @@ func TestAServerThatReconnectsWithTheSameOfferGivesTheSameDigest(t *testing.T) {
 	}
 	if fmt.Sprint(got.For(all("a", "b")).Digest()) != fmt.Sprint(want.For(all("b", "a", "b")).Digest()) {
 		t.Error("the views differ")
+	}
+}
+
+func TestATenantOnlyRaisesTheClassOfRisk(t *testing.T) {
+	law.Hold(t, law.OnlyNarrower)
+	for _, tt := range []struct {
+		name   string
+		in     world
+		tenant switchboard.Overlay
+		want   switchboard.RiskClass
+	}{
+		{"it labels what nobody has labelled", world{}, *overlay("read fs readonly"), switchboard.RiskHigh},
+		{"it says that the risk is high", world{tool: own("read fs readonly")}, switchboard.Overlay{Contract: switchboard.Contract{RiskLevel: "high"}}, switchboard.RiskHigh},
+		{"it says that the risk is low", world{tool: own("write fs")}, switchboard.Overlay{Contract: switchboard.Contract{RiskLevel: "low"}}, switchboard.RiskHigh},
+		{"it says nothing about risk", world{tool: own("read fs readonly")}, *overlay("read fs rate_limited"), switchboard.RiskLow},
+		{"it says that it attacks", world{tool: own("read fs readonly")}, switchboard.Overlay{Contract: switchboard.Contract{SideEffects: []string{"attacks-accounts"}}}, switchboard.RiskProhibited},
+		{"it says that it spends", world{tool: own("read fs readonly")}, switchboard.Overlay{Contract: switchboard.Contract{SideEffects: []string{"costs-money"}}}, switchboard.RiskHigh},
+		{"the operator says that it spends, without a budget", world{overlay: &switchboard.Overlay{Contract: switchboard.Contract{SideEffects: []string{"costs-money"}}}}, *overlay("read fs"), switchboard.RiskProhibited},
+	} {
+		v := tt.in.build(t).For(&switchboard.Tenant{Servers: []switchboard.ServerID{"s"}, Overlays: map[switchboard.ToolID]switchboard.Overlay{{Server: "s", Name: "t"}: tt.tenant}})
+		tool, _ := v.Tool(switchboard.ToolID{Server: "s", Name: "t"})
+		if tool.Contract.Risk != tt.want {
+			t.Errorf("%s: the class is %s, want %s", tt.name, tool.Contract.Risk, tt.want)
+		}
 	}
 }

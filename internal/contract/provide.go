@@ -158,6 +158,7 @@ func checkProvided(r *capability.Registry, v *capability.ContractVersion, want *
 	case v.Facts.Budget != nil:
 		c.faults = append(c.faults, "it has a budget of its own, and so has the capability; only one of them can count, so remove one")
 	}
+	called.Contract.Risk = catalog.ProvidedRisk(&called)
 	shown := called
 	shown.Definition, shown.Digest, shown.Structured = want.Definition, digest, schemasOf(promised).result() != ""
 	taker := schemasOf(promised)

@@ -63,7 +63,11 @@ func (p *Policy) askRulesAlone(ctx context.Context, v layerView, in *ast.Term, q
 		}
 		return all, nil
 	}
+	mode := effectiveMode(q.Principal, q.Task)
 	for _, r := range pieces.rules {
+		if r.needs.mode != "" && r.needs.mode != mode { // it cannot fire, nor fail
+			continue
+		}
 		if r.pieceAnswer() != AnswerObligations || len(liveRules(knownInputs(p), r)) == 0 {
 			continue
 		}

@@ -71,3 +71,24 @@ func TestAMalformedApprovalIsADenial(t *testing.T) {
 		}
 	}
 }
+
+// A rule that needs another mode is not asked. A rule that needs the mode of the call is.
+func TestACallNamesTheRulesOfItsModeAlone(t *testing.T) {
+	rule := func(mode string) string {
+		return `obligations["brave/search"] contains {"type": "require_approval", "reason": "in ` + mode + `"} if input.mode == "` + mode + "\"\n"
+	}
+	p := policytest.NewPolicy(t, "", policytest.AllowAll+rule("autopilot")+rule("assist")+`
+obligations["brave/search"] contains {"type": "require_approval", "reason": "in any other"} if not input.mode == "assist"
+`, "")
+	g := newGate(p, `{}`)
+	if _, err := g.caller.Call(t.Context(), g.bind(t, policytest.Brave, `{}`)); err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	for _, r := range g.calls[0].Obligations.Approval.Rules {
+		said = append(said, r.Reason)
+	}
+	if slices.Sort(said); strings.Join(said, ", ") != "in any other, in autopilot" {
+		t.Errorf("asking are %q", said)
+	}
+}

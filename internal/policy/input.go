@@ -251,6 +251,7 @@ func requirementTerm(r *switchboard.Requirement) *ast.Term {
 // be changed once it is built. The zero termBuilder is ready. It is not safe for concurrent use.
 type termBuilder struct {
 	capabilities map[capabilityKey]*ast.Term
+	evidence     map[evidenceKey]*ast.Term // of tools without findings
 	contracts    map[contractKey]*ast.Term
 	annotations  map[string]*ast.Term // by their JSON
 }
@@ -290,7 +291,7 @@ func (b *termBuilder) build(t *switchboard.Tool, kind switchboard.CandidateKind)
 	if trust == "" {
 		trust = switchboard.TrustDeclared
 	}
-	return objectTerm(
+	o := objectTerm(
 		"id", ast.StringTerm(t.ID.String()),
 		"kind", textTerm(kind),
 		"server", textTerm(t.ID.Server),
@@ -303,7 +304,11 @@ func (b *termBuilder) build(t *switchboard.Tool, kind switchboard.CandidateKind)
 		"contract", addBoundaryFacts(b.contractTerm(&t.Contract), t),
 		"enforced", textTerms(enforced),
 		"flow", flowTerms[t.Contract.Flow.Bits&switchboard.AllFlows],
-	), nil
+	)
+	if kind == switchboard.KindTool {
+		o.Value.(ast.Object).Insert(keyEvidence, b.evidenceTerm(t))
+	}
+	return o, nil
 }
 
 // CandidateInput returns an input that has only candidates: tools, as policies see them. It is for layers that read nothing
@@ -337,6 +342,55 @@ func enforcedConstraints(t *switchboard.Tool) (all []switchboard.Constraint) {
 		}
 	}
 	return all
+}
+
+// An evidenceKey holds the parts of the evidence that evidenceTerm reads, without the findings.
+type evidenceKey struct {
+	state  switchboard.LifeState
+	frozen bool
+	diff   string
+	person bool
+	read   bool
+	risk   switchboard.RiskClass
+}
+
+// evidenceTerm returns what admission knows about a tool. What nobody knows is left out: it is undefined, and not false or 0.
+func (b *termBuilder) evidenceTerm(t *switchboard.Tool) *ast.Term {
+	key := evidenceKey{state: switchboard.LifeActive, risk: t.Contract.Risk}
+	if a := t.Admission; a != nil {
+		key.state, key.frozen = a.State, a.Frozen
+	}
+	var found []switchboard.RuleFinding
+	if e := t.Evidence; e != nil {
+		key.diff, key.person, key.read, found = e.Diff, e.Person, e.Read, e.Findings
+	}
+	if known := b.evidence[key]; known != nil && len(found) == 0 {
+		return known
+	}
+	o := ast.NewObject(ast.Item(keyState, textTerm(key.state)))
+	if key.frozen {
+		o.Insert(keyFrozen, ast.InternedTerm(true))
+	}
+	addText(o, keyDiff, key.diff)
+	addText(o, keyRisk, string(key.risk))
+	if key.person {
+		o.Insert(keyLetInBy, ast.InternedTerm("person"))
+	}
+	if key.read {
+		terms := make([]*ast.Term, len(found))
+		for i, f := range found {
+			terms[i] = objectTerm("rule", ast.StringTerm(f.Rule), "tier", ast.StringTerm(f.Tier))
+		}
+		o.Insert(keyFindings, ast.ArrayTerm(terms...))
+	}
+	made := ast.NewTerm(o)
+	if len(found) == 0 {
+		if b.evidence == nil {
+			b.evidence = map[evidenceKey]*ast.Term{}
+		}
+		b.evidence[key] = made
+	}
+	return made
 }
 
 func (b *termBuilder) capabilityTerm(c *switchboard.Capability) *ast.Term {
@@ -471,6 +525,13 @@ func priceTerm(p *switchboard.Price) *ast.Term {
 }
 
 var (
+	keyEvidence         = ast.InternedTerm("evidence")
+	keyState            = ast.InternedTerm("state")
+	keyFrozen           = ast.InternedTerm("frozen")
+	keyRisk             = ast.InternedTerm("risk")
+	keyDiff             = ast.InternedTerm("diff")
+	keyFindings         = ast.InternedTerm("findings")
+	keyLetInBy          = ast.InternedTerm("let_in_by")
 	keyCostClass        = ast.InternedTerm("cost_class")
 	keyCostPerCall      = ast.InternedTerm("cost_per_call")
 	keyPrice            = ast.InternedTerm("price")

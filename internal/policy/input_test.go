@@ -73,6 +73,13 @@ func TestATermThatIsSharedIsTheTermOfTheToolItself(t *testing.T) {
 		capability(func(c *switchboard.Capability) { c.Constraints = nil }),
 		capability(func(c *switchboard.Capability) { c.Constraints = []switchboard.Constraint{"a", "b"} }),
 		capability(func(c *switchboard.Capability) { c.Constraints = []switchboard.Constraint{"ab"} }),
+		plain(func(tool *switchboard.Tool) { tool.Contract.Risk = switchboard.RiskHigh }),
+		plain(func(tool *switchboard.Tool) { tool.Admission = &switchboard.Admission{State: switchboard.LifeTesting} }),
+		plain(func(tool *switchboard.Tool) { tool.Evidence = &switchboard.ToolEvidence{Person: true} }),
+		plain(func(tool *switchboard.Tool) { tool.Evidence = &switchboard.ToolEvidence{Read: true} }),
+		plain(func(tool *switchboard.Tool) {
+			tool.Evidence = &switchboard.ToolEvidence{Read: true, Findings: []switchboard.RuleFinding{{Rule: "use-me", Tier: "looking"}}}
+		}),
 	}
 	var together termBuilder
 	for i, tool := range slices.Concat(tools, tools) {
@@ -86,6 +93,32 @@ func TestATermThatIsSharedIsTheTermOfTheToolItself(t *testing.T) {
 			if key := ast.StringTerm(part); got.Value.(ast.Object).Get(key) != again.Value.(ast.Object).Get(key) {
 				t.Errorf("tool %d does not share its %s", i, part)
 			}
+		}
+	}
+}
+
+// What nobody knows about a tool is left out, so that a rule can tell it from "no" and from "none".
+func TestWhatNobodyKnowsIsNotInTheEvidence(t *testing.T) {
+	for want, tool := range map[string]switchboard.Tool{
+		`{"state": "active"}`: {},
+		`{"findings": [], "risk": "safe", "state": "active"}`: {
+			Contract: switchboard.Contract{Risk: switchboard.RiskSafe}, ToolStanding: switchboard.ToolStanding{Evidence: &switchboard.ToolEvidence{Read: true}},
+		},
+		`{"diff": "words", "findings": [{"rule": "secrecy", "tier": "looking"}], "frozen": true, "let_in_by": "person", "state": "deprecated"}`: {ToolStanding: switchboard.ToolStanding{
+			Admission: &switchboard.Admission{State: switchboard.LifeDeprecated, Frozen: true, Why: "its server offers another definition"},
+			Evidence:  &switchboard.ToolEvidence{Diff: "words", Person: true, Read: true, Findings: []switchboard.RuleFinding{{Rule: "secrecy", Tier: "looking"}}},
+		}},
+	} {
+		term, err := new(termBuilder).build(&tool, switchboard.KindTool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := term.Value.(ast.Object).Get(keyEvidence).String(); got != want {
+			t.Errorf("the evidence is %s, want %s", got, want)
+		}
+		term, err = new(termBuilder).build(&tool, switchboard.KindPrompt)
+		if err != nil || term.Value.(ast.Object).Get(keyEvidence) != nil {
+			t.Errorf("a prompt is %v, %v; nothing is known about it", term, err)
 		}
 	}
 }

@@ -158,6 +158,7 @@ func Compile(kind LayerKind, files []switchboard.PolicyFile) (*Layer, error) {
 		}
 	}
 	faults = append(faults, l.wrongTypes()...)
+	faults = append(faults, l.missingInputs()...)
 	if len(faults) > 0 {
 		return nil, faults
 	}
@@ -174,7 +175,7 @@ func (l *Layer) likelyAnswer(r *CompiledRule) string {
 		return ""
 	}
 	name := strings.ToLower(r.Head.Ref()[0].String())
-	for _, answer := range AnswerNames {
+	for _, answer := range l.Answers() {
 		near := levenshtein.ComputeDistance(name, answer) <= 2
 		if answer == AnswerDeny {
 			adds := r.Head.RuleKind() == ast.MultiValue || len(r.Head.Ref()) > 1
@@ -185,6 +186,14 @@ func (l *Layer) likelyAnswer(r *CompiledRule) string {
 		}
 	}
 	return ""
+}
+
+// Answers returns the names of everything that the layer can answer.
+func (l *Layer) Answers() []string {
+	if l.kind == Operator {
+		return slices.Concat(AnswerNames, []string{AnswerKeepOut})
+	}
+	return AnswerNames
 }
 
 // isTransposition reports whether a is b with two neighbouring letters swapped.

@@ -36,7 +36,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A Phase says when policy is asked: when a tool is selected or listed, or when it is called.
+// A Phase says when policy is asked: when a tool is let in, when it is selected or listed, or when it is called.
 type Phase string
 
 // The phases.
@@ -48,6 +48,7 @@ const (
 	PhaseCall    Phase = "call"
 	PhaseApprove Phase = "approve"
 	PhaseAsk     Phase = "ask"
+	PhaseAdmit   Phase = "admit" // see AdmitGate
 )
 
 // A Policy answers all questions about the tools of one tenant. It is immutable and safe for

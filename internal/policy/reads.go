@@ -36,6 +36,7 @@ const (
 type CompiledRule struct {
 	*ast.Rule
 	Answer       string // the answer that it adds to; "" if none
+	KeepsOut     bool   // it adds to AnswerKeepOut, which is asked apart from the answers
 	reads        inputSet
 	Dependencies []*CompiledRule // the rules that it refers to
 
@@ -77,8 +78,9 @@ func (l *Layer) analyseRules() {
 				if name, ok := r.Head.Reference[0].Value.(ast.Var); ok && slices.Contains(AnswerNames, string(name)) {
 					found.Answer = string(name)
 				}
+				found.KeepsOut = l.kind == Operator && r.Head.Reference[0].Value.Compare(ast.Var(AnswerKeepOut)) == 0
 			}
-			found.judgesAlone = found.judgesAlone && found.Answer != ""
+			found.judgesAlone = found.judgesAlone && (found.Answer != "" || found.KeepsOut)
 			l.rules = append(l.rules, found)
 			of[r] = found
 			return false
@@ -95,6 +97,9 @@ func (l *Layer) analyseRules() {
 func (r *CompiledRule) DisplayName() string {
 	if r.Answer != "" {
 		return r.Answer
+	}
+	if r.KeepsOut {
+		return AnswerKeepOut
 	}
 	return r.Head.Ref().GroundPrefix().String()
 }
@@ -115,7 +120,7 @@ func (l *Layer) Unreached() (out []*CompiledRule) {
 		}
 	}
 	for _, r := range l.rules {
-		if r.Answer != "" {
+		if r.Answer != "" || r.KeepsOut {
 			visit(r)
 		}
 	}

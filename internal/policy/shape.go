@@ -37,6 +37,7 @@ var answerShapes = map[string]struct {
 }{
 	AnswerAllowed:     {isTexts, AnswerAllowed + " contains c.id if { … }"},
 	AnswerDeny:        {func(t types.Type) bool { return isObjectOf(t, isReasons) }, AnswerDeny + `[c.id] contains "…" if { … }`},
+	AnswerKeepOut:     {func(t types.Type) bool { return isObjectOf(t, isReasons) }, AnswerKeepOut + `[c.id] contains "…" if { … }`},
 	AnswerObligations: {func(t types.Type) bool { return isObjectOf(t, isObjects) }, AnswerObligations + "[c.id] contains {…} if { … }"},
 }
 
@@ -94,9 +95,9 @@ func (l *Layer) wrongTypes() (faults switchboard.Faults) {
 	fault := func(at *ast.Location, format string, args ...any) {
 		faults = append(faults, switchboard.Fault{File: at.File, Line: at.Row, Column: at.Col, Text: fmt.Sprintf(format, args...)})
 	}
-	for _, name := range AnswerNames {
+	for _, name := range l.Answers() {
 		t := l.compiler.TypeEnv.GetByRef(l.kind.rootRef().Append(ast.StringTerm(name)))
-		i := slices.IndexFunc(l.rules, func(r *CompiledRule) bool { return r.Answer == name })
+		i := slices.IndexFunc(l.rules, func(r *CompiledRule) bool { return r.Answer == name || name == AnswerKeepOut && r.KeepsOut })
 		if i >= 0 && t != nil && !answerShapes[name].fits(t) {
 			fault(l.rules[i].Location, "%s is %s; write: %s", name, types.Sprint(t), answerShapes[name].write)
 		}

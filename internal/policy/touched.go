@@ -22,6 +22,8 @@ type ruleNeeds struct {
 	mode  switchboard.Mode
 	flows switchboard.Flows
 	flow  switchboard.FlowBits // of the candidate that it decides about; counts only if the rule judges alone
+
+	risk switchboard.RiskClass // of the candidate, likewise
 }
 
 // A touchRule is a rule of an answer that reads what the run has touched, itself or by a rule that it refers to.
@@ -175,7 +177,7 @@ var flowTerms = func() (terms [switchboard.AllFlows + 1]*ast.Term) {
 	return terms
 }()
 
-// needsOf returns the values that the body needs: of input.mode and input.flows, and in the flow of a candidate. It looks at
+// needsOf returns the values that the body needs: of input.mode and input.flows, and in the flow and the evidence of a candidate. It looks at
 // equations with a text, and at "x" in c.flow, as they are written: not in rules that the body refers to. It stops at the first
 // expression that could fail with an error, because an error is a denial too.
 func needsOf(body ast.Body) (n ruleNeeds) {
@@ -198,6 +200,9 @@ func needsOf(body ast.Body) (n ruleNeeds) {
 		for _, side := range [][2]*ast.Term{{a, b}, {b, a}} {
 			ref, ok := side[0].Value.(ast.Ref)
 			text, isText := side[1].Value.(ast.String)
+			if ok && isText && one != nil && ref.Equal(ast.Ref{one, keyEvidence, keyRisk}) {
+				n.risk = switchboard.RiskClass(text)
+			}
 			if !ok || !isText || len(ref) != 2 || !ref[0].Equal(ast.InputRootDocument) {
 				continue
 			}

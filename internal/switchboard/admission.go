@@ -1,6 +1,9 @@
 package switchboard
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // A LifeState is where a tool, prompt or template is in its life (design part 14, The life of a tool).
 type LifeState string
@@ -83,6 +86,38 @@ func (r AdmissionRules) Strict() bool { return r.Trust == TrustStrict }
 
 // Suspends reports whether a change suspends that would freeze otherwise.
 func (r AdmissionRules) Suspends() bool { return r.Changed == ChangedSuspend || r.Strict() }
+
+// A ToolEvidence is what admission and the scan of words know about a tool, beside its state. The zero value says that nothing is known. Do not modify it.
+type ToolEvidence struct {
+	// Diff is the class of the difference between the admitted definition and the one that the server offers, such as "words"; "" means that it offers the admitted one.
+	Diff string `json:",omitempty"`
+
+	// Read says that the words of the admitted definition were read. Findings are the rules that have found something in them, sorted by their ids. They
+	// depend on the definition alone, so that they are the same on every replica.
+	Read     bool          `json:",omitempty"`
+	Findings []RuleFinding `json:",omitempty"`
+
+	// Person says that a person has let the admitted definition in. Otherwise the first sight has.
+	Person bool `json:",omitempty"`
+}
+
+// A RuleFinding is a rule about words that has found something in a definition. See package suspect.
+type RuleFinding struct {
+	Rule string `json:"rule"`
+	Tier string `json:"tier"` // looking or blocking
+}
+
+// Equal reports whether e and o know the same. Each may be nil, which is the zero value.
+func (e *ToolEvidence) Equal(o *ToolEvidence) bool {
+	if e == nil || o == nil {
+		return e.empty() && o.empty()
+	}
+	return e.Diff == o.Diff && e.Person == o.Person && e.Read == o.Read && slices.Equal(e.Findings, o.Findings)
+}
+
+func (e *ToolEvidence) empty() bool {
+	return e == nil || e.Diff == "" && !e.Person && !e.Read && len(e.Findings) == 0
+}
 
 // An Admission is the state of a tool that is not plainly active. Decisions read it. Do not modify it.
 type Admission struct {

@@ -150,6 +150,9 @@ type ToolStanding struct {
 	// Admission is set if the tool is not plainly active: it is suspended, or its server offers another definition, for instance.
 	Admission *Admission `json:",omitempty"`
 
+	// Evidence is what else admission knows about the tool; nil means nothing.
+	Evidence *ToolEvidence `json:",omitempty"`
+
 	// Stale is set while the server is away and this is its last known definition. No digest covers it.
 	Stale bool
 }

@@ -35,13 +35,14 @@ type Contract struct {
 	// contract asks for no approval.
 	ApprovalRequired []string `json:",omitempty"`
 
-	Flow Flow `json:",omitzero"` // where data comes from and goes to
+	Flow Flow      `json:",omitzero"`  // where data comes from and goes to
+	Risk RiskClass `json:",omitempty"` // follows from the other facts, and from what the tool costs
 }
 
 // Equal reports whether c and o state the same.
 func (c *Contract) Equal(o *Contract) bool {
 	return c.ReadOnly == o.ReadOnly && c.Idempotent == o.Idempotent && c.Stateful == o.Stateful && c.Deterministic == o.Deterministic &&
-		c.Timeout == o.Timeout && c.Hurried == o.Hurried && c.CostClass == o.CostClass && c.sameBoundaryFacts(o) && c.Flow == o.Flow
+		c.Timeout == o.Timeout && c.Hurried == o.Hurried && c.CostClass == o.CostClass && c.sameBoundaryFacts(o) && c.Flow == o.Flow && c.Risk == o.Risk
 }
 
 // sameBoundaryFacts reports whether c and o state the same to boundaries, besides the cost class.

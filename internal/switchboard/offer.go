@@ -66,6 +66,9 @@ type Offer struct {
 	// Admissions say in which state a tool is, by its name, where that is not plainly active. Admission sets them.
 	Admissions map[string]*Admission `json:"-"`
 
+	// Evidence is what is known about a tool, by its name, where anything is. Admission sets it.
+	Evidence map[string]*ToolEvidence `json:"-"`
+
 	// Stale is set while the server is away and this is its last known offer.
 	Stale bool
 }

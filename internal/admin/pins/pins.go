@@ -38,6 +38,9 @@ type Options struct {
 	Editor  *change.Editor
 	HasFile bool
 
+	// Tool returns a tool as the state in force has it, or nil.
+	Tool func(switchboard.ToolID) *switchboard.Tool
+
 	// Admit makes decisions count here that the store has.
 	Admit func(ctx context.Context)
 
@@ -59,10 +62,13 @@ type PinRow struct {
 	Kind   switchboard.PinKind  `json:"kind" doc:"tool, prompt, template or instructions."`
 	Name   string               `json:"name,omitempty" doc:"The URI template of a template; absent for instructions."`
 
-	State  switchboard.LifeState `json:"state" doc:"testing, active, deprecated, retired, suspended, or new: no person has let it in."`
-	Frozen bool                  `json:"frozen,omitempty" doc:"The server offers another definition, and the admitted one stays in use."`
-	Why    string                `json:"why,omitempty"`
-	Digest string                `json:"digest,omitempty" doc:"Of the admitted definition."`
+	State   switchboard.LifeState `json:"state" doc:"testing, active, deprecated, retired, suspended, or new: no person has let it in."`
+	Frozen  bool                  `json:"frozen,omitempty" doc:"The server offers another definition, and the admitted one stays in use."`
+	Why     string                `json:"why,omitempty"`
+	KeptOut bool                  `json:"kept_out,omitempty" doc:"Of a tool: it is new only because the operator's rules of the phase admit keep it out."`
+	Digest  string                `json:"digest,omitempty" doc:"Of the admitted definition."`
+
+	Risk switchboard.RiskClass `json:"risk,omitempty" doc:"Of a tool: how much a call can harm, as far as facts tell: safe, low, medium, high or prohibited."`
 
 	Offered   string `json:"offered,omitempty" doc:"The digest of the definition that the server offers in its place. To accept it, name this digest."`
 	Class     string `json:"class,omitempty" doc:"What the change means: words, wider, narrower, freer or poisoned."`
@@ -76,12 +82,13 @@ type PinRow struct {
 // A PinDetail is one definition with its texts.
 type PinDetail struct {
 	PinRow
-	Differs []string `json:"differs,omitempty" doc:"The members that differ, the first few."`
-	Diff    string   `json:"diff,omitempty" doc:"The admitted definition and the offered one, line by line. Characters that are not visible are spelt out."`
-	Text    string   `json:"text,omitempty" doc:"The definition in use, if nothing differs."`
+	Differs  []string                  `json:"differs,omitempty" doc:"The members that differ, the first few."`
+	Diff     string                    `json:"diff,omitempty" doc:"The admitted definition and the offered one, line by line. Characters that are not visible are spelt out."`
+	Findings []switchboard.RuleFinding `json:"findings,omitempty" doc:"What the rules about words have found in the admitted definition of a tool."`
+	Text     string                    `json:"text,omitempty" doc:"The definition in use, if nothing differs."`
 }
 
-func rowOf(id switchboard.ServerID, v *admission.PinVerdict) PinRow {
+func (r *Registrar) rowOf(id switchboard.ServerID, v *admission.PinVerdict) PinRow {
 	row := PinRow{
 		Server: id, Kind: v.Key.Kind, Name: scan.Spell(v.Key.Name), State: v.State, Frozen: v.Frozen, Why: scan.Spell(v.Why), Digest: v.Pin.Digest,
 		Successor: v.Successor, Since: v.Pin.Since, By: v.Pin.By, Gone: v.Pin.Gone,
@@ -90,6 +97,14 @@ func rowOf(id switchboard.ServerID, v *admission.PinVerdict) PinRow {
 		row.Offered, row.Class, row.Since = v.Other.Digest, v.Other.Class.String(), v.Other.Since
 		if v.State == switchboard.LifeNew {
 			row.Class = ""
+		}
+	}
+	if v.Key.Kind == switchboard.PinTool && r.o.Tool != nil {
+		if t := r.o.Tool(switchboard.ToolID{Server: id, Name: v.Key.Name}); t != nil {
+			row.Risk = t.Contract.Risk
+			if a := t.Admission; a != nil && a.State == switchboard.LifeNew && v.State != switchboard.LifeNew { // the operator's rules keep it out
+				row.State, row.Frozen, row.KeptOut, row.Why = a.State, false, true, scan.Spell(a.Why)
+			}
 		}
 	}
 	return row
@@ -104,7 +119,7 @@ func (r *Registrar) Rows(id switchboard.ServerID, changed bool) (rows []PinRow) 
 	rows = []PinRow{}
 	for _, id := range servers {
 		for _, v := range r.o.Board.Verdicts(id) {
-			if row := rowOf(id, &v); !changed || row.State != switchboard.LifeActive || row.Frozen || !row.Gone.IsZero() {
+			if row := r.rowOf(id, &v); !changed || row.State != switchboard.LifeActive || row.Frozen || !row.Gone.IsZero() {
 				rows = append(rows, row)
 			}
 		}
@@ -124,7 +139,10 @@ func (r *Registrar) Detail(id switchboard.PinID) (*PinDetail, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &PinDetail{PinRow: rowOf(id.Server, v)}
+	d := &PinDetail{PinRow: r.rowOf(id.Server, v)}
+	if v.Pin.Words != nil {
+		d.Findings = v.Pin.Words.Found
+	}
 	switch {
 	case v.Other == nil:
 		d.Text = lines(v.Pin.Definition)
@@ -255,10 +273,10 @@ func (d *PinDecision) next(v admission.PinVerdict, at time.Time) (admission.Pin,
 		if v.Other != nil && definition == "" {
 			return p, &switchboard.Error{Code: switchboard.CodeNotChangedHere, Text: "the offered definition is too large to be kept, so it cannot be let in here; add its line to admitted.lock"}
 		}
-		p.Digest, p.Definition = present, definition
+		p = p.With(present, definition)
 	}
 	if p.Digest == "" && v.Other != nil { // to take it out, it need not have been let in
-		p.Digest, p.Definition = v.Other.Digest, v.Other.Definition
+		p = p.With(v.Other.Digest, v.Other.Definition)
 	}
 	p.State, p.Since, p.By, p.Successor = d.To, at, d.By.ID, d.Successor
 	return p, nil

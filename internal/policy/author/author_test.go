@@ -180,7 +180,7 @@ calm if startswith(input.tenant_policy.word, "x")
 `},
 		"a rule that nobody asks": {
 			rules: "veto[c.id] contains \"no\" if some c in input.candidate_tools\n",
-			want:  []string{`policies/test.rego:3:1: veto: none of allowed_tools, deny, obligations depends on it, so it decides nothing; give it one of these names, or remove it (unreached)`},
+			want:  []string{`policies/test.rego:3:1: veto: none of allowed_tools, deny, obligations, keep_out depends on it, so it decides nothing; give it one of these names, or remove it (unreached)`},
 		},
 		"a veto for one requirement": {
 			rules: "deny[c.id] contains \"no\" if {\n" + each + "\tinput.requirement.verb == \"write\"\n}\n",
@@ -436,7 +436,7 @@ func TestAnInputIsCheckedAgainstItsSchema(t *testing.T) {
 		`{"tenant_policy": null}`:      "input.tenant_policy: want an object",
 		`{"principal": "ann"}`:         "input.principal: want an object",
 		`{"principal": {"roles": {}}}`: "input.principal.roles: want a list",
-		`{"candidate_tools": [{"id": "a/b", "kynd": "x"}]}`:        `input.candidate_tools[0]: there is no "kynd"; there are annotations, capabilities, class, contract, enforced, flow, id, kind, server, tool, trust, version`,
+		`{"candidate_tools": [{"id": "a/b", "kynd": "x"}]}`:        `input.candidate_tools[0]: there is no "kynd"; there are annotations, capabilities, class, contract, enforced, evidence, flow, id, kind, server, tool, trust, version`,
 		`{"candidate_tools": [{"contract": {"stateful": "yes"}}]}`: "input.candidate_tools[0].contract.stateful: want true or false",
 		`{"candidate_tools": [{"contract": {"sources": true}}]}`:   "input.candidate_tools[0].contract.sources: want an object",
 		`{"candidate_tools": [{"contract": {"timeout_ms": 1.5}}]}`: "input.candidate_tools[0].contract.timeout_ms: want a whole number",

@@ -65,7 +65,7 @@ func Lint(s *Sources, l *policy.Layer, known KnownNames) []Warning {
 	c := linter{layer: l, known: known, flow: followClientValues(l)}
 	c.lintUnused(s)
 	for _, r := range l.Unreached() {
-		c.warn("unreached", r, nil, "none of %s depends on it, so it decides nothing; give it one of these names, or remove it", strings.Join(policy.AnswerNames, ", "))
+		c.warn("unreached", r, nil, "none of %s depends on it, so it decides nothing; give it one of these names, or remove it", strings.Join(l.Answers(), ", "))
 	}
 	c.lintIterations()
 	for _, r := range l.Rules() {

@@ -1,5 +1,8 @@
 package suspect
 
+// Version is the number of the present rules. A change of what they find has a higher one, so that findings that were kept are found again.
+const Version = 1
+
 // The rules, in the order of findings. What a rule looks at beyond patterns is code: see Find.
 var rules = []TextRule{
 	{
