@@ -9,6 +9,7 @@ package pin
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -62,6 +63,14 @@ type Board struct {
 	mu      sync.Mutex // guards the next fields. It is held while a first sight is written.
 	servers map[switchboard.ServerID]*pinnedServer
 	failing bool // the last request to the store has failed
+
+	held atomic.Pointer[[]HeldPin] // see Held
+}
+
+// A HeldPin is a definition that is frozen, or suspended without a person's word.
+type HeldPin struct {
+	Server switchboard.ServerID
+	admission.PinVerdict
 }
 
 // A pinnedServer is what the board knows of one server.
@@ -84,6 +93,7 @@ type lastOffer struct {
 	offer  switchboard.Offer
 	terms  admission.OfferTerms
 	passed switchboard.Offer
+	held   []admission.PinVerdict // those of HeldPin
 }
 
 // New returns a Board that has read nothing. Call Read before Admit.
@@ -122,17 +132,41 @@ func (b *Board) Admit(ctx context.Context, offers []switchboard.Offer, terms fun
 		}
 		keeping.Go(func() error {
 			known := len(s.pins.Pins)
-			passed[i] = b.admit(ctx, s, o, t)
+			var held []admission.PinVerdict
+			passed[i], held = b.admit(ctx, s, o, t)
 			letIn.Add(int64(len(s.pins.Pins) - known))
-			s.last, s.old = &lastOffer{*o, t, passed[i]}, false
+			s.last, s.old = &lastOffer{*o, t, passed[i], held}, false
 			return nil
 		})
 	}
 	_ = keeping.Wait() // no function returns an error
+	b.noteHeld(offers)
 	if n := letIn.Load(); n > 0 {
 		b.o.Log.Info("definitions are let in at first sight; see switchboard pins list", "definitions", n)
 	}
 	return passed
+}
+
+// noteHeld notes which definitions of the servers are held. The caller holds b.mu.
+func (b *Board) noteHeld(offers []switchboard.Offer) {
+	all := []HeldPin{}
+	for i := range offers {
+		for _, v := range b.servers[offers[i].Server].last.held {
+			all = append(all, HeldPin{offers[i].Server, v})
+		}
+	}
+	slices.SortFunc(all, func(x, y HeldPin) int {
+		return cmp.Or(cmp.Compare(x.Server, y.Server), x.Key.Compare(y.Key))
+	})
+	b.held.Store(&all)
+}
+
+// Held returns the definitions that are frozen, or suspended without a person's word, as the last Admit has found them, sorted by server, kind and name. It waits for nothing.
+func (b *Board) Held() []HeldPin {
+	if all := b.held.Load(); all != nil {
+		return *all
+	}
+	return nil
 }
 
 // Preview returns the offers as Admit would pass them on by other terms. It keeps nothing.
@@ -158,10 +192,15 @@ func sameOffer(a, b *switchboard.Offer) bool {
 		bytes.Equal(a.Capabilities, b.Capabilities) && bytes.Equal(a.Beside, b.Beside) && maps.EqualFunc(a.Uncleaned, b.Uncleaned, bytes.Equal)
 }
 
-// admit judges one offer. No other goroutine uses s.
-func (b *Board) admit(ctx context.Context, s *pinnedServer, o *switchboard.Offer, t admission.OfferTerms) switchboard.Offer {
+// admit judges one offer. held are those of HeldPin. No other goroutine uses s.
+func (b *Board) admit(ctx context.Context, s *pinnedServer, o *switchboard.Offer, t admission.OfferTerms) (passed switchboard.Offer, held []admission.PinVerdict) {
 	for attempt := 1; ; attempt++ {
-		j := admission.Judge(*o, s.pins, s.reports(), t, now(), nil)
+		held = nil
+		j := admission.Judge(*o, s.pins, s.reports(), t, now(), func(v admission.PinVerdict) {
+			if v.Frozen || v.State == switchboard.LifeSuspended && v.Pin.State != switchboard.LifeSuspended {
+				held = append(held, v)
+			}
+		})
 		if j.FirstSeen {
 			err := b.keep(ctx, o.Server, s, j.Pins)
 			if errors.Is(err, store.ErrConflict) && attempt < maxAttempts { // another replica was first
@@ -182,7 +221,7 @@ func (b *Board) admit(ctx context.Context, s *pinnedServer, o *switchboard.Offer
 			s.own = j.Others
 			b.send()
 		}
-		return j.Offer
+		return j.Offer, held
 	}
 }
 

@@ -36,6 +36,7 @@ var functions = template.FuncMap{
 	"outcomeClass": outcomeClass, "verdictClass": verdictClass,
 	"typedText": typedText, "typedTag": typedTag, "valueText": valueText, "codeLines": codeLines,
 	"stateWords": stateWords, "stateClass": stateClass,
+	"pinWords": pinWords, "pinClass": pinClass, "classWords": classWords, "addressOfPin": addressOfPin, "toolPin": addressOfToolPin,
 	"words": func(state string) string { return shown.Line(strings.ReplaceAll(state, "_", " ")) },
 }
 
