@@ -302,7 +302,9 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	offers := &offerFeed{changed: recall.NewServerSet(), store: a.store, log: o.Log}
 	a.recall = recall.New(a.store, a.ledger.Key(offersKeyPurpose), o.Log)
 	pinsChanged := make(signal, 1)
-	a.pins = pin.New(pin.Options{Store: a.store, Self: cmp.Or(a.cluster.Self(), rand.Text()), Changed: pinsChanged.send, Log: o.Log})
+	a.pins = pin.New(pin.Options{Store: a.store, Self: cmp.Or(a.cluster.Self(), rand.Text()), Changed: pinsChanged.send, Log: o.Log, HeldChanged: func(id switchboard.ServerID) {
+		a.admin.events.Add(event.Occurrence{Type: event.Pin, Server: id})
+	}})
 	a.admin.events = event.NewRecent(a.cluster.Self())
 	a.admin.changes = health.NewChangeLog(a.store, o.Log)
 	a.admin.history = history.New(history.Options{Store: a.store, Log: o.Log})

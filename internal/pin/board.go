@@ -52,6 +52,9 @@ type Options struct {
 	// Changed is called after other processes have changed what counts here. It must not wait. nil means no call.
 	Changed func()
 
+	// HeldChanged is called when other definitions of a server are held than before, or otherwise. See Held. It must not wait. nil means no call.
+	HeldChanged func(switchboard.ServerID)
+
 	Log *slog.Logger
 }
 
@@ -158,7 +161,41 @@ func (b *Board) noteHeld(offers []switchboard.Offer) {
 	slices.SortFunc(all, func(x, y HeldPin) int {
 		return cmp.Or(cmp.Compare(x.Server, y.Server), x.Key.Compare(y.Key))
 	})
+	was := b.Held()
 	b.held.Store(&all)
+	if b.o.HeldChanged == nil {
+		return
+	}
+	for i := range offers {
+		id := offers[i].Server
+		if !slices.EqualFunc(heldOf(was, id), heldOf(all, id), isHeldAlike) {
+			b.o.HeldChanged(id)
+		}
+	}
+}
+
+// heldOf returns the held definitions of a server.
+func heldOf(all []HeldPin, id switchboard.ServerID) []HeldPin {
+	first, _ := slices.BinarySearchFunc(all, id, func(p HeldPin, id switchboard.ServerID) int { return cmp.Compare(p.Server, id) })
+	n := 0
+	for _, p := range all[first:] {
+		if p.Server != id {
+			break
+		}
+		n++
+	}
+	return all[first : first+n]
+}
+
+// isHeldAlike reports whether a person would see the same of two held definitions.
+func isHeldAlike(a, b HeldPin) bool {
+	offered := func(p HeldPin) string {
+		if p.Other == nil {
+			return ""
+		}
+		return p.Other.Digest
+	}
+	return a.Key == b.Key && a.State == b.State && a.Frozen == b.Frozen && a.Pin.Digest == b.Pin.Digest && offered(a) == offered(b)
 }
 
 // Held returns the definitions that are frozen, or suspended without a person's word, as the last Admit has found them, sorted by server, kind and name. It waits for nothing.
@@ -192,7 +229,7 @@ func sameOffer(a, b *switchboard.Offer) bool {
 		bytes.Equal(a.Capabilities, b.Capabilities) && bytes.Equal(a.Beside, b.Beside) && maps.EqualFunc(a.Uncleaned, b.Uncleaned, bytes.Equal)
 }
 
-// admit judges one offer. held are those of HeldPin. No other goroutine uses s.
+// admit judges one offer, and returns the offer that is passed on, with the held definitions. No other goroutine uses s.
 func (b *Board) admit(ctx context.Context, s *pinnedServer, o *switchboard.Offer, t admission.OfferTerms) (passed switchboard.Offer, held []admission.PinVerdict) {
 	for attempt := 1; ; attempt++ {
 		held = nil

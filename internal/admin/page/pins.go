@@ -15,7 +15,7 @@ import (
 // pinPath is the address of the view of one pin. Its query names the definition, because names have slashes.
 const pinPath = "/pins/one"
 
-// pinsView is the view of what is let in.
+// pinsView is the view of all pins.
 var pinsView = pageView{path: "/pins", title: "Pins", needs: switchboard.OfficeOperator, ofAll: true, template: "pins.html", live: onFigures, api: pinsAt, load: loadPins}
 
 // pinView is the view of one pin. It does not change by itself: a person decides about the definition that the view shows.

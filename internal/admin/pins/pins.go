@@ -1,5 +1,5 @@
-// Package pins is what officers see and do about the definitions that servers offer: they list what is let in, read what has changed, let a change in, and take
-// definitions out.
+// Package pins is for officers who look at the definitions that servers offer: it lists the admitted definitions, shows changes, lets changes in, and takes definitions
+// out.
 //
 // It decides what an officer reads, which definitions need a person, and in which order a decision is written: into admitted.lock where Switchboard may change it, and into
 // the store. Package admission decides what a change means, and package pin keeps the pins. The API, the commands and the page all go through here.
@@ -119,7 +119,7 @@ func needsPerson(v *admission.PinVerdict) bool {
 	return v.Frozen
 }
 
-// Frozen is the value of PinFilter.State for frozen definitions, whatever their states.
+// Frozen is the value of PinFilter.State that selects frozen definitions in any state.
 const Frozen = "frozen"
 
 // A PinFilter selects rows. The zero value selects all.
@@ -249,7 +249,7 @@ func lines(definition string) string {
 	return out.String()
 }
 
-// The widths at which a line is folded, in characters.
+// Widths of folded lines, in characters.
 const (
 	foldAlways   = 100 // longer lines are folded
 	foldSentence = 20  // a part ends at the end of a sentence, if it has so many
