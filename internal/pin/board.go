@@ -96,7 +96,7 @@ type lastOffer struct {
 	offer  switchboard.Offer
 	terms  admission.OfferTerms
 	passed switchboard.Offer
-	held   []admission.PinVerdict // those of HeldPin
+	notes  []admission.PinVerdict // on the definitions that are not plainly as their pins say
 }
 
 // New returns a Board that has read nothing. Call Read before Admit.
@@ -135,10 +135,10 @@ func (b *Board) Admit(ctx context.Context, offers []switchboard.Offer, terms fun
 		}
 		keeping.Go(func() error {
 			known := len(s.pins.Pins)
-			var held []admission.PinVerdict
-			passed[i], held = b.admit(ctx, s, o, t)
+			var notes []admission.PinVerdict
+			passed[i], notes = b.admit(ctx, s, o, t)
 			letIn.Add(int64(len(s.pins.Pins) - known))
-			s.last, s.old = &lastOffer{*o, t, passed[i], held}, false
+			s.last, s.old = &lastOffer{*o, t, passed[i], notes}, false
 			return nil
 		})
 	}
@@ -154,8 +154,10 @@ func (b *Board) Admit(ctx context.Context, offers []switchboard.Offer, terms fun
 func (b *Board) noteHeld(offers []switchboard.Offer) {
 	all := []HeldPin{}
 	for i := range offers {
-		for _, v := range b.servers[offers[i].Server].last.held {
-			all = append(all, HeldPin{offers[i].Server, v})
+		for _, v := range b.servers[offers[i].Server].last.notes {
+			if v.Frozen || v.State == switchboard.LifeSuspended && v.Pin.State != switchboard.LifeSuspended {
+				all = append(all, HeldPin{offers[i].Server, v})
+			}
 		}
 	}
 	slices.SortFunc(all, func(x, y HeldPin) int {
@@ -229,13 +231,13 @@ func sameOffer(a, b *switchboard.Offer) bool {
 		bytes.Equal(a.Capabilities, b.Capabilities) && bytes.Equal(a.Beside, b.Beside) && maps.EqualFunc(a.Uncleaned, b.Uncleaned, bytes.Equal)
 }
 
-// admit judges one offer, and returns the offer that is passed on, with the held definitions. No other goroutine uses s.
-func (b *Board) admit(ctx context.Context, s *pinnedServer, o *switchboard.Offer, t admission.OfferTerms) (passed switchboard.Offer, held []admission.PinVerdict) {
+// admit judges one offer, and returns the offer that is passed on, with the notes of lastOffer. No other goroutine uses s.
+func (b *Board) admit(ctx context.Context, s *pinnedServer, o *switchboard.Offer, t admission.OfferTerms) (passed switchboard.Offer, notes []admission.PinVerdict) {
 	for attempt := 1; ; attempt++ {
-		held = nil
+		notes = nil
 		j := admission.Judge(*o, s.pins, s.reports(), t, now(), func(v admission.PinVerdict) {
-			if v.Frozen || v.State == switchboard.LifeSuspended && v.Pin.State != switchboard.LifeSuspended {
-				held = append(held, v)
+			if v.Other != nil || v.State != v.Pin.State || v.Why != "" {
+				notes = append(notes, v)
 			}
 		})
 		if j.FirstSeen {
@@ -258,7 +260,7 @@ func (b *Board) admit(ctx context.Context, s *pinnedServer, o *switchboard.Offer
 			s.own = j.Others
 			b.send()
 		}
-		return j.Offer, held
+		return j.Offer, notes
 	}
 }
 

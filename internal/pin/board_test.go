@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -207,6 +208,11 @@ func TestWhatIsHeldIsKnownAndToldOnce(t *testing.T) {
 		}
 		if strings.Join(got, ", ") != tt.want || told != tt.told {
 			t.Errorf("after %s, these are held: %q, and changes were told %d times, want %q and %d", tt.offered, got, told, tt.want, tt.told)
+		}
+		known := b.Verdicts("s")
+		b.servers["s"].old = true // so that the offer is judged again
+		if judged := b.Verdicts("s"); len(known) != 1 || !reflect.DeepEqual(known, judged) {
+			t.Errorf("after %s, the verdicts are %+v, and judged again %+v", tt.offered, known, judged)
 		}
 	}
 

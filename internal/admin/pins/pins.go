@@ -155,21 +155,34 @@ func (r *Registrar) List(f PinFilter) *PinList {
 	if f.Server == "" {
 		servers = r.o.Board.Servers()
 	}
-	list := &PinList{Rows: []PinRow{}}
+	var rows []PinRow
+	var places []rowPlace
+	list := &PinList{}
 	for _, id := range servers {
 		for _, v := range r.o.Board.Verdicts(id) {
 			row := rowOf(id, &v)
 			if !f.fits(&row) {
 				continue
 			}
-			list.Rows = append(list.Rows, row)
+			places = append(places, rowPlace{PlaceOf(row), len(rows)})
+			rows = append(rows, row)
 			if row.NeedsPerson {
 				list.NeedsPerson++
 			}
 		}
 	}
-	slices.SortFunc(list.Rows, func(a, b PinRow) int { return strings.Compare(PlaceOf(a), PlaceOf(b)) })
+	slices.SortFunc(places, func(a, b rowPlace) int { return strings.Compare(a.place, b.place) })
+	list.Rows = make([]PinRow, len(rows))
+	for i, p := range places {
+		list.Rows[i] = rows[p.row]
+	}
 	return list
+}
+
+// A rowPlace is the place of a row, by its index. To compare rows, as large as they are, takes longer.
+type rowPlace struct {
+	place string
+	row   int
 }
 
 // Held returns the definitions that a machine has frozen or suspended, sorted by server, kind and name. It is cheap, and does not wait for the store.
