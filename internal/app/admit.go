@@ -71,5 +71,21 @@ func admittedTools(st *servingState) (peers []suspect.PeerTool) {
 func newRegistrar(a *App, actions *admin.Actions) *pins.Registrar {
 	return pins.New(pins.Options{
 		Board: a.pins, Editor: a.admin.editor, HasFile: a.options.Officers.File != "", Admit: a.rebuildState, Record: actions.Record, Stopping: a.grace.ctx,
+		Find: func(id switchboard.PinID, definition []byte) []pins.PinFinding { return findSuspect(a, id, definition) },
 	})
+}
+
+// findSuspect returns what a person should know about the texts of a definition. It knows the names of other tools, and not their definitions, so it finds no clones.
+func findSuspect(a *App, id switchboard.PinID, definition []byte) (found []pins.PinFinding) {
+	if id.Kind == switchboard.PinInstructions { // a text, and no object
+		definition = slices.Concat([]byte(`{"instructions":`), definition, []byte("}"))
+	}
+	means := map[string]string{}
+	for _, r := range suspect.Rules() {
+		means[r.ID] = r.Words
+	}
+	for _, f := range suspect.Find(switchboard.ToolID{Server: id.Server, Name: id.Name}, definition, suspect.NewPeers(admittedTools(a.state.Load()))) {
+		found = append(found, pins.PinFinding{Rule: f.Rule, Means: means[f.Rule], Blocks: f.Tier == suspect.Blocking, Where: f.Where, Text: f.Text})
+	}
+	return found
 }

@@ -39,6 +39,26 @@ func (b *Board) Verdicts(id switchboard.ServerID) []admission.PinVerdict {
 	return all
 }
 
+// Uncleaned returns a definition as its server has sent it, if deceptive characters were removed from it; else nil.
+func (b *Board) Uncleaned(id switchboard.PinID) []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.servers[id.Server]
+	if s == nil || s.last == nil {
+		return nil
+	}
+	switch o := &s.last.offer; id.Kind {
+	case switchboard.PinTool:
+		return o.Uncleaned[id.Name]
+	case switchboard.PinPrompt:
+		return o.UncleanedOthers[switchboard.SentKey(switchboard.Prompts, id.Name)]
+	case switchboard.PinTemplate:
+		return o.UncleanedOthers[switchboard.SentKey(switchboard.Templates, id.Name)]
+	default:
+		return o.UncleanedOthers[switchboard.SentInstructions]
+	}
+}
+
 // verdicts returns the verdicts on the last offer. It judges the offer again if something has changed since.
 func (s *pinnedServer) verdicts() (all []admission.PinVerdict) {
 	switch {

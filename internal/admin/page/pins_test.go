@@ -42,6 +42,7 @@ func pinsScene(t *testing.T) hostileScene {
 			}
 		}
 		one := pins.PinDetail{PinRow: row(switchboard.LifeSuspended, strings.Contains(address, "tool")), Differs: []string{next(), next()}, Text: "{\n  " + next() + "\n}\n"}
+		one.Findings = []pins.PinFinding{{Rule: next(), Means: next(), Blocks: true, Where: next(), Text: next()}}
 		one.Diff = "--- a\n+++ b\n@@ -1 +1 @@\n-" + next() + "\n+" + next() + "\n"
 		d.api = route(map[string]any{
 			"/v1/pins":     map[string]any{"pins": []pins.PinRow{row(switchboard.LifeActive, true), row(switchboard.LifeDeprecated, false), row(switchboard.LifeActive, false)}, "next": next(), "total": 3, "needs_person": 1},

@@ -43,6 +43,9 @@ type Options struct {
 	// Admit makes decisions count here that the store has.
 	Admit func(ctx context.Context)
 
+	// Find returns what the scan of words finds in a definition. nil finds nothing.
+	Find func(id switchboard.PinID, definition []byte) []PinFinding
+
 	// Record makes a decision between two receipts: its intent and its outcome. See admin.Actions.
 	Record func(r receipt.Receipt, do func() error) error
 
@@ -92,6 +95,17 @@ type PinDetail struct {
 	Differs []string `json:"differs,omitempty" doc:"The members that differ, the first few."`
 	Diff    string   `json:"diff,omitempty" doc:"The admitted definition and the offered one, line by line. Characters that are not visible are spelt out. A long line goes on behind | in the next one."`
 	Text    string   `json:"text,omitempty" doc:"The definition in use, if nothing differs."`
+
+	Findings []PinFinding `json:"findings,omitempty" doc:"What the scan of words has found in the offered definition, or else in the one in use."`
+}
+
+// A PinFinding is a text that the scan of words has found in a definition.
+type PinFinding struct {
+	Rule   string `json:"rule"`
+	Means  string `json:"means" doc:"What the rule looks for."`
+	Blocks bool   `json:"blocks,omitempty" doc:"The definition is not let in without a person."`
+	Where  string `json:"where" doc:"The member with the text."`
+	Text   string `json:"text" doc:"As the server has sent it. Characters that are not visible are spelt out; clients do not get those that deceive."`
 }
 
 func rowOf(id switchboard.ServerID, v *admission.PinVerdict) PinRow {
@@ -217,6 +231,13 @@ func (r *Registrar) Detail(id switchboard.PinID) (*PinDetail, error) {
 		return nil, err
 	}
 	d := &PinDetail{PinRow: rowOf(id.Server, v)}
+	shown := v.Pin.Definition
+	if v.Other != nil {
+		shown = v.Other.Definition
+	}
+	if r.o.Find != nil && shown != "" {
+		d.Findings = r.o.Find(id, r.asSent(id, shown))
+	}
 	switch {
 	case v.Other == nil:
 		d.Text = lines(v.Pin.Definition)
@@ -227,6 +248,19 @@ func (r *Registrar) Detail(id switchboard.PinID) (*PinDetail, error) {
 		d.Diff = string(diff.Diff("admitted", []byte(lines(v.Pin.Definition)), "offered", []byte(lines(v.Other.Definition))))
 	}
 	return d, nil
+}
+
+// asSent returns a definition as its server has sent it, with the characters that were removed. If the server offers another one here, it returns the definition itself.
+func (r *Registrar) asSent(id switchboard.PinID, definition string) []byte {
+	if sent := r.o.Board.Uncleaned(id); sent != nil {
+		clean, _ := scan.CleanJSON(sent)
+		if is, err := admission.DigestOf(clean); err == nil {
+			if want, err := admission.DigestOf([]byte(definition)); err == nil && is == want {
+				return sent
+			}
+		}
+	}
+	return []byte(definition)
 }
 
 func (r *Registrar) verdict(id switchboard.PinID) (*admission.PinVerdict, error) {
@@ -367,6 +401,9 @@ func (r *Registrar) decide(ctx context.Context, d PinDecision) error {
 // next returns the pin after the decision. An error is a *switchboard.Error.
 func (d *PinDecision) next(v admission.PinVerdict, at time.Time) (admission.Pin, error) {
 	p := v.Pin
+	if d.To == switchboard.LifeDeprecated && d.Digest == "" && v.State != switchboard.LifeActive && v.State != switchboard.LifeDeprecated { // it would be let in unseen
+		return p, &switchboard.Error{Code: switchboard.CodeBadArguments, Text: scan.Spell(d.ID.String()) + " is " + string(v.State) + ", and only a tool in use gets a successor", Hint: "accept it first, or name the digest of the definition that you have looked at"}
+	}
 	if d.To == switchboard.LifeActive || d.To == switchboard.LifeDeprecated && d.Digest != "" {
 		present, definition := p.Digest, p.Definition
 		if v.Other != nil {

@@ -63,6 +63,22 @@ func TestThePlaceOfAPinFitsIntoAnAddressAndPutsPeopleFirst(t *testing.T) {
 	}
 }
 
+// To name a successor lets a tool in as an acceptance does, so it needs the digest of what the person has looked at, unless the tool is in use.
+func TestOnlyAToolInUseGetsASuccessorWithoutALook(t *testing.T) {
+	t.Parallel()
+	for state, want := range map[switchboard.LifeState]bool{
+		switchboard.LifeActive: true, switchboard.LifeDeprecated: true, switchboard.LifeTesting: false, switchboard.LifeSuspended: false, switchboard.LifeRetired: false, switchboard.LifeNew: false,
+	} {
+		v := admission.PinVerdict{State: state, Pin: admission.Pin{State: state, Digest: "d1:1"}}
+		for digest, want := range map[string]bool{"": want, "d1:1": true, "d1:2": false} {
+			d := PinDecision{To: switchboard.LifeDeprecated, Digest: digest, Successor: "a/b"}
+			if p, err := d.next(v, time.Now()); (err == nil) != want || err == nil && (p.State != switchboard.LifeDeprecated || p.Successor != "a/b") {
+				t.Errorf("a tool that is %s, with the digest %q: %+v, %v", state, digest, p, err)
+			}
+		}
+	}
+}
+
 // describe returns a definition with the description.
 func describe(t *testing.T, text string) string {
 	t.Helper()
