@@ -151,8 +151,7 @@ const (
 // definitionLines returns the lines of a definition, or of a difference of two, and how many are left out. The API has spelt out what is not visible, so a backslash stays
 // as it is.
 func definitionLines(text string, isDiff bool) (lines []diffLine, cut int) {
-	all := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
-	for _, line := range all {
+	for line := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
 		if isDiff && len(lines) == 0 && !strings.HasPrefix(line, "@@") || text == "" {
 			continue // the names of the two, or nothing
 		}

@@ -44,8 +44,12 @@ func TestThePlaceOfAPinFitsIntoAnAddressAndPutsPeopleFirst(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("é", 3000)
 	rows := []PinRow{
-		{Server: "z", Kind: switchboard.PinTool, Name: "a", NeedsPerson: true}, {Server: "a", Kind: switchboard.PinInstructions}, {Server: "a", Kind: switchboard.PinTemplate, Name: long},
-		{Server: "a", Kind: switchboard.PinTemplate, Name: long + "x"}, {Server: "a", Kind: switchboard.PinTool, Name: "b"}, {Server: "a-b", Kind: switchboard.PinTool, Name: "a"},
+		{Server: "z", Kind: switchboard.PinTool, Name: "a", NeedsPerson: true},
+		{Server: "a", Kind: switchboard.PinInstructions},
+		{Server: "a", Kind: switchboard.PinTemplate, Name: long},
+		{Server: "a", Kind: switchboard.PinTemplate, Name: long + "x"},
+		{Server: "a", Kind: switchboard.PinTool, Name: "b"},
+		{Server: "a-b", Kind: switchboard.PinTool, Name: "a"},
 	}
 	var places []string
 	for _, row := range rows {
