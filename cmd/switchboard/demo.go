@@ -109,7 +109,7 @@ func (d *demoCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 		cancel()
 		return <-served
 	}
-	s.writeHeading("What the page has to show: a call that waits for you, a change of a file, and a server that fails and comes back")
+	s.writeHeading("What the page has to show: a call that waits for you, a change of a file, and a server that fails and comes back with other words")
 	if err := s.leaveForPage(ctx, nimbus); err != nil {
 		return err
 	}
@@ -175,13 +175,18 @@ func Verify(domain string) bool {
 // An httpSample is a sample server that Switchboard does not start itself.
 type httpSample struct {
 	program, name, address string
+	reworded               bool // describes a tool in other words
 	url                    string
 	stop                   func()
 }
 
 // start runs the server at its address; with port 0, at a free port, which it then keeps.
 func (h *httpSample) start(ctx context.Context) error {
-	cmd := exec.CommandContext(ctx, h.program, "sample", h.name, "--http", h.address)
+	args := []string{"sample", h.name, "--http", h.address}
+	if h.reworded {
+		args = append(args, "--reworded")
+	}
+	cmd := exec.CommandContext(ctx, h.program, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 3 * time.Second
 	out, err := cmd.StdoutPipe()
@@ -484,7 +489,7 @@ func (s *demoStory) changeFile(ctx context.Context) error {
 	return nil
 }
 
-// leaveForPage makes a call that waits for a person, changes a file, and stops nimbus for a moment.
+// leaveForPage makes a call that waits for a person, changes a file, and stops nimbus for a moment, which then describes a tool in other words.
 func (s *demoStory) leaveForPage(ctx context.Context, nimbus *httpSample) error {
 	c, err := s.connect(ctx, demoTask)
 	if err != nil {
@@ -517,9 +522,10 @@ func (s *demoStory) leaveForPage(ctx context.Context, nimbus *httpSample) error 
 	}
 	why, _, _ := strings.Cut(answer, "\n") // the definition follows
 	fmt.Fprintf(s.w, "   news_search {\"topic\":\"look-alike domains\"}\n     → %s\n\n", why)
-	if err := s.callAll(ctx, c, []demoCall{{"search_web", `{"query":"look-alike domains","limit":1}`, "atlas serves it; nimbus starts again now"}}); err != nil {
+	if err := s.callAll(ctx, c, []demoCall{{"search_web", `{"query":"look-alike domains","limit":1}`, "atlas serves it; nimbus starts again now, and describes news_search in other words"}}); err != nil {
 		return err
 	}
+	nimbus.reworded = true
 	return nimbus.start(ctx)
 }
 

@@ -73,6 +73,8 @@ func eventText(e *event.Occurrence) string {
 	switch e.Type {
 	case event.Server:
 		text = fmt.Sprintf("%s is %s", e.Server, cmp.Or(text, "changed"))
+	case event.Pin:
+		text = fmt.Sprintf("other definitions of %s are frozen or suspended than before; see: switchboard pins list --changed", e.Server)
 	case event.Capability:
 		q := e.Request
 		return fmt.Sprintf("%s of %s asks for %s, because: %s; see: switchboard approvals show %s", printable(q.PrincipalID, 64), q.Tenant, printable(q.Capability, 100), printable(q.Reason, 600), printable(q.ID, 64))

@@ -125,6 +125,11 @@ func concernText(c *now.Concern) string {
 		return "server " + subject + ": " + printable(c.State, 64) + since
 	case now.KindAtom:
 		return "atom " + subject + " is red: the capabilities that depend on it cannot be used" + since
+	case now.KindPin:
+		if c.Pin == nil {
+			break
+		}
+		return string(c.Pin.Kind) + " " + subject + " is " + printable(c.State, 64) + since
 	case now.KindTool:
 		return "tool " + cmp.Or(subject, "of a server") + ": " + printable(c.State, 64) + since
 	}

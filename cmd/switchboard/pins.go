@@ -27,14 +27,18 @@ const pinsPath = "/v1/pins"
 type pinsListCmd struct {
 	serverFlags
 	Server  string `help:"Only those of this server." placeholder:"ID"`
+	Kind    string `help:"Only those of this kind: tool, prompt, template or instructions." enum:"tool,prompt,template,instructions," default:""`
+	State   string `help:"Only those in this state: testing, active, deprecated, retired, suspended, new or frozen." enum:"testing,active,deprecated,retired,suspended,new,frozen," default:""`
 	Changed bool   `help:"Only those that are not plainly active."`
 }
 
 // Run prints the pins of a running Switchboard.
 func (c *pinsListCmd) Run(ctx context.Context, io streams) error {
 	q := url.Values{}
-	if c.Server != "" {
-		q.Set("server", c.Server)
+	for name, value := range map[string]string{"server": c.Server, "kind": c.Kind, "state": c.State} {
+		if value != "" {
+			q.Set(name, value)
+		}
 	}
 	if c.Changed {
 		q.Set("changed", "true")
@@ -48,7 +52,10 @@ func (c *pinsListCmd) Run(ctx context.Context, io streams) error {
 	}
 	if len(rows) == 0 {
 		text := "no server has offered anything yet"
-		if c.Changed {
+		switch {
+		case c.Server != "" || c.Kind != "" || c.State != "":
+			text = "there is no such definition"
+		case c.Changed:
 			text = "each definition is active, as it was let in"
 		}
 		_, err := fmt.Fprintln(io.out, text)
@@ -70,17 +77,9 @@ func (c *pinsListCmd) Run(ctx context.Context, io streams) error {
 		if !r.Since.IsZero() {
 			since = clockText(r.Since)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", printable(nameOfPin(r), 80), r.Kind, state, r.Class, since, printable(by, 40), printable(r.Why, 160))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", printable(r.Subject(), 80), r.Kind, state, r.Class, since, printable(by, 40), printable(r.Why, 160))
 	}
 	return w.Flush()
-}
-
-// nameOfPin returns the definition as commands take it, beside its kind.
-func nameOfPin(r *pins.PinRow) string {
-	if r.Kind == switchboard.PinInstructions {
-		return string(r.Server)
-	}
-	return string(r.Server) + "/" + r.Name
 }
 
 // pinFlags name one definition.
@@ -119,7 +118,7 @@ func (c *pinsDiffCmd) Run(ctx context.Context, io streams) error {
 	if d == nil {
 		return err
 	}
-	fmt.Fprintf(io.out, "%s is %s", printable(nameOfPin(&d.PinRow), 200), d.State)
+	fmt.Fprintf(io.out, "%s is %s", printable(d.Subject(), 200), d.State)
 	if d.Frozen {
 		fmt.Fprint(io.out, ", frozen")
 	}
@@ -131,7 +130,11 @@ func (c *pinsDiffCmd) Run(ctx context.Context, io streams) error {
 		fmt.Fprintf(io.out, "its risk is %s\n", d.Risk)
 	}
 	for _, f := range d.Findings {
-		fmt.Fprintf(io.out, "its words: %s (%s)\n", printable(f.Rule, 40), printable(f.Tier, 40))
+		blocks := ""
+		if f.Blocks {
+			blocks = ", which blocks it"
+		}
+		fmt.Fprintf(io.out, "its words at %s: %s (%s)%s\n", printable(f.Where, 80), printable(f.Means, 200), printable(f.Rule, 40), blocks)
 	}
 	text, digest := d.Text, d.Digest
 	if d.Offered != "" {
@@ -173,7 +176,7 @@ func (c *pinFlags) decide(ctx context.Context, io streams, what string, body map
 	if d == nil {
 		return err
 	}
-	_, err = fmt.Fprintf(io.out, "%s is %s now, by %s\n", printable(nameOfPin(&d.PinRow), 200), d.State, printable(d.By, 40))
+	_, err = fmt.Fprintf(io.out, "%s is %s now, by %s\n", printable(d.Subject(), 200), d.State, printable(d.By, 40))
 	if d.KeptOut && err == nil {
 		_, err = fmt.Fprintf(io.out, "it is not in use: %s\n", printable(d.Why, 400))
 	}

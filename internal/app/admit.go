@@ -14,6 +14,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/admin/pins"
 	"github.com/summit-switchboard/switchboard/internal/admission"
 	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/event"
 	"github.com/summit-switchboard/switchboard/internal/pin"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/scan/suspect"
@@ -90,6 +91,7 @@ func newRegistrar(a *App, actions *admin.Actions) *pins.Registrar {
 			t, _ := a.state.Load().Catalog.Tool(id)
 			return t
 		}, Editor: a.admin.editor, HasFile: a.options.Officers.File != "", Admit: a.rebuildState, Record: actions.Record, Stopping: a.grace.ctx,
+		Find: func(id switchboard.PinID, definition []byte) []pins.PinFinding { return findSuspect(a, id, definition) },
 	})
 }
 
@@ -129,6 +131,22 @@ func summaryOf(c *pin.ChangeReport) string {
 func openPins(a *App, changed func()) *pin.Board {
 	return pin.New(pin.Options{
 		Store: a.store, Self: cmp.Or(a.cluster.Self(), rand.Text()), Changed: changed, Count: a.metrics.CountDefinitionChange, Log: a.log,
-		Report: func(c *pin.ChangeReport) { recordStates(a.ledger, c) },
+		Report:      func(c *pin.ChangeReport) { recordStates(a.ledger, c) },
+		HeldChanged: func(id switchboard.ServerID) { a.admin.events.Add(event.Occurrence{Type: event.Pin, Server: id}) },
 	})
+}
+
+// findSuspect returns what a person should know about the texts of a definition. It knows the names of other tools, and not their definitions, so it finds no clones.
+func findSuspect(a *App, id switchboard.PinID, definition []byte) (found []pins.PinFinding) {
+	if id.Kind == switchboard.PinInstructions { // a text, and no object
+		definition = slices.Concat([]byte(`{"instructions":`), definition, []byte("}"))
+	}
+	means := map[string]string{}
+	for _, r := range suspect.Rules() {
+		means[r.ID] = r.Words
+	}
+	for _, f := range suspect.Find(switchboard.ToolID{Server: id.Server, Name: id.Name}, definition, suspect.NewPeers(admittedTools(a.state.Load()))) {
+		found = append(found, pins.PinFinding{Rule: f.Rule, Means: means[f.Rule], Blocks: f.Tier == suspect.Blocking, Where: f.Where, Text: f.Text})
+	}
+	return found
 }

@@ -27,6 +27,7 @@ const (
 	Key           = "key"                // a key was revoked
 	Person        = "person"             // a person was blocked, or a block was lifted
 	Approval      = "approval"           // a request for approval was made, decided, used or ended
+	Pin           = "pin"                // a machine has frozen or suspended definitions of a server, or that has ended
 	Capability    = "capability_request" // an agent asks for a capability; see CapabilityRequest
 	Resync        = "resync"             // events are missing: look at everything again
 )

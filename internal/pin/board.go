@@ -9,6 +9,7 @@ package pin
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -57,6 +58,9 @@ type Options struct {
 	// Count is called with each such change that this process sees: with the new state, one of States, and the class of the offered definition, or "". nil means no call.
 	Count func(id switchboard.ServerID, state, class string)
 
+	// HeldChanged is called when other definitions of a server are held than before, or otherwise. See Held. It must not wait. nil means no call.
+	HeldChanged func(switchboard.ServerID)
+
 	Log *slog.Logger
 }
 
@@ -70,6 +74,14 @@ type Board struct {
 	mu      sync.Mutex // guards the next fields. It is held while a first sight is written.
 	servers map[switchboard.ServerID]*pinnedServer
 	failing bool // the last request to the store has failed
+
+	held atomic.Pointer[[]HeldPin] // see Held
+}
+
+// A HeldPin is a definition that is frozen, or suspended without a person's word.
+type HeldPin struct {
+	Server switchboard.ServerID
+	admission.PinVerdict
 }
 
 // A pinnedServer is what the board knows of one server.
@@ -92,6 +104,7 @@ type lastOffer struct {
 	offer  switchboard.Offer
 	terms  admission.OfferTerms
 	passed switchboard.Offer
+	notes  []admission.PinVerdict // on the definitions that are not plainly as their pins say
 }
 
 // New returns a Board that has read nothing. Call Read before Admit.
@@ -130,17 +143,77 @@ func (b *Board) Admit(ctx context.Context, offers []switchboard.Offer, terms fun
 		}
 		keeping.Go(func() error {
 			known := len(s.pins.Pins)
-			passed[i] = b.admit(ctx, s, o, t)
+			var notes []admission.PinVerdict
+			passed[i], notes = b.admit(ctx, s, o, t)
 			letIn.Add(int64(len(s.pins.Pins) - known))
-			s.last, s.old = &lastOffer{*o, t, passed[i]}, false
+			s.last, s.old = &lastOffer{*o, t, passed[i], notes}, false
 			return nil
 		})
 	}
 	_ = keeping.Wait() // no function returns an error
+	b.noteHeld(offers)
 	if n := letIn.Load(); n > 0 {
 		b.o.Log.Info("definitions are let in at first sight; see switchboard pins list", "definitions", n)
 	}
 	return passed
+}
+
+// noteHeld notes which definitions of the servers are held. The caller holds b.mu.
+func (b *Board) noteHeld(offers []switchboard.Offer) {
+	all := []HeldPin{}
+	for i := range offers {
+		for _, v := range b.servers[offers[i].Server].last.notes {
+			if v.Frozen || v.State == switchboard.LifeSuspended && v.Pin.State != switchboard.LifeSuspended {
+				all = append(all, HeldPin{offers[i].Server, v})
+			}
+		}
+	}
+	slices.SortFunc(all, func(x, y HeldPin) int {
+		return cmp.Or(cmp.Compare(x.Server, y.Server), x.Key.Compare(y.Key))
+	})
+	was := b.Held()
+	b.held.Store(&all)
+	if b.o.HeldChanged == nil {
+		return
+	}
+	for i := range offers {
+		id := offers[i].Server
+		if !slices.EqualFunc(heldOf(was, id), heldOf(all, id), isHeldAlike) {
+			b.o.HeldChanged(id)
+		}
+	}
+}
+
+// heldOf returns the held definitions of a server.
+func heldOf(all []HeldPin, id switchboard.ServerID) []HeldPin {
+	first, _ := slices.BinarySearchFunc(all, id, func(p HeldPin, id switchboard.ServerID) int { return cmp.Compare(p.Server, id) })
+	n := 0
+	for _, p := range all[first:] {
+		if p.Server != id {
+			break
+		}
+		n++
+	}
+	return all[first : first+n]
+}
+
+// isHeldAlike reports whether a person would see the same of two held definitions.
+func isHeldAlike(a, b HeldPin) bool {
+	offered := func(p HeldPin) string {
+		if p.Other == nil {
+			return ""
+		}
+		return p.Other.Digest
+	}
+	return a.Key == b.Key && a.State == b.State && a.Frozen == b.Frozen && a.Pin.Digest == b.Pin.Digest && offered(a) == offered(b)
+}
+
+// Held returns the definitions that are frozen, or suspended without a person's word, as the last Admit has found them, sorted by server, kind and name. It waits for nothing.
+func (b *Board) Held() []HeldPin {
+	if all := b.held.Load(); all != nil {
+		return *all
+	}
+	return nil
 }
 
 // Preview returns the offers as Admit would pass them on by other terms. It keeps nothing.
@@ -166,11 +239,17 @@ func sameOffer(a, b *switchboard.Offer) bool {
 		bytes.Equal(a.Capabilities, b.Capabilities) && bytes.Equal(a.Beside, b.Beside) && maps.EqualFunc(a.Uncleaned, b.Uncleaned, bytes.Equal)
 }
 
-// admit judges one offer. No other goroutine uses s.
-func (b *Board) admit(ctx context.Context, s *pinnedServer, o *switchboard.Offer, t admission.OfferTerms) switchboard.Offer {
+// admit judges one offer, and returns the offer that is passed on, with the notes of lastOffer. No other goroutine uses s.
+func (b *Board) admit(ctx context.Context, s *pinnedServer, o *switchboard.Offer, t admission.OfferTerms) (passed switchboard.Offer, notes []admission.PinVerdict) {
 	for attempt := 1; ; attempt++ {
 		before, view := s.pins, newOfferView()
-		j := admission.Judge(*o, before, s.reports(), t, now(), view.add)
+		notes = nil
+		j := admission.Judge(*o, before, s.reports(), t, now(), func(v admission.PinVerdict) {
+			view.add(v)
+			if v.Other != nil || v.State != v.Pin.State || v.Why != "" {
+				notes = append(notes, v)
+			}
+		})
 		if j.FirstSeen {
 			err := b.keep(ctx, o.Server, s, j.Pins)
 			if errors.Is(err, store.ErrConflict) && attempt < maxAttempts { // another replica was first
@@ -192,7 +271,7 @@ func (b *Board) admit(ctx context.Context, s *pinnedServer, o *switchboard.Offer
 			b.send()
 		}
 		b.changes.observe(o, before, j.Pins, view)
-		return j.Offer
+		return j.Offer, notes
 	}
 }
 

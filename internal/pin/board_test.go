@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -183,5 +184,47 @@ func TestAPreviewKeepsNothing(t *testing.T) {
 	}
 	if len(b.Verdicts("s")) > 0 {
 		t.Error("a preview has let something in")
+	}
+}
+
+func TestWhatIsHeldIsKnownAndToldOnce(t *testing.T) {
+	t.Parallel()
+	told := 0
+	b := New(Options{Store: store.NewMemory(), Self: "one", Log: slog.New(slog.DiscardHandler), HeldChanged: func(id switchboard.ServerID) {
+		if told++; id != "s" {
+			t.Errorf("the server is %s", id)
+		}
+	}})
+	b.Read(t.Context())
+	words, narrower := strings.Replace(work, "works", "lies", 1), strings.Replace(work, `"object"`, `"object","required":["x"]`, 1)
+	for _, tt := range []struct {
+		offered, want string
+		told          int
+	}{
+		{work, "", 0}, {words, "work active true", 1}, {words, "work active true", 1}, {narrower, "work suspended false", 2}, {work, "", 3},
+	} {
+		b.Admit(t.Context(), offerOf(tt.offered), firstUse)
+		var got []string
+		for _, p := range b.Held() {
+			got = append(got, fmt.Sprint(p.Key.Name, " ", p.State, " ", p.Frozen))
+		}
+		if strings.Join(got, ", ") != tt.want || told != tt.told {
+			t.Errorf("after %s, these are held: %q, and changes were told %d times, want %q and %d", tt.offered, got, told, tt.want, tt.told)
+		}
+		known := b.Verdicts("s")
+		b.servers["s"].old = true // so that the offer is judged again
+		if judged := b.Verdicts("s"); len(known) != 1 || !reflect.DeepEqual(known, judged) {
+			t.Errorf("after %s, the verdicts are %+v, and judged again %+v", tt.offered, known, judged)
+		}
+	}
+
+	// What a person has taken out is not held.
+	_, err := b.Decide(t.Context(), switchboard.PinID{Server: "s", Kind: switchboard.PinTool, Name: "work"}, func(v admission.PinVerdict) (admission.Pin, error) {
+		p := v.Pin
+		p.State, p.By = switchboard.LifeSuspended, "ann"
+		return p, nil
+	})
+	if b.Admit(t.Context(), offerOf(words), firstUse); err != nil || len(b.Held()) != 0 || told != 3 {
+		t.Errorf("%v: these are held: %+v", err, b.Held())
 	}
 }

@@ -35,9 +35,8 @@ func (b *Board) Verdicts(id switchboard.ServerID) []admission.PinVerdict {
 		return nil
 	}
 	all := s.verdicts()
-	sorted := slices.Collect(maps.Values(all))
-	slices.SortFunc(sorted, func(x, y admission.PinVerdict) int { return x.Key.Compare(y.Key) })
-	return sorted
+	slices.SortFunc(all, func(x, y admission.PinVerdict) int { return x.Key.Compare(y.Key) })
+	return all
 }
 
 // Counts returns how many definitions each server offers in each of States. It waits for no store.
@@ -53,16 +52,56 @@ func (b *Board) Counts() map[switchboard.ServerID]map[string]int {
 	return all
 }
 
-// verdicts judges the last offer again.
-func (s *pinnedServer) verdicts() map[admission.PinKey]admission.PinVerdict {
-	all := map[admission.PinKey]admission.PinVerdict{}
-	for k, p := range s.pins.Pins {
-		all[k] = admission.PinVerdict{Key: k, State: p.State, Pin: p, Successor: p.Successor}
+// Uncleaned returns a definition as its server has sent it, if deceptive characters were removed from it; else nil.
+func (b *Board) Uncleaned(id switchboard.PinID) []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.servers[id.Server]
+	if s == nil || s.last == nil {
+		return nil
 	}
-	if s.last != nil {
-		admission.Judge(s.last.offer, s.pins, s.reports(), s.last.terms, now(), func(v admission.PinVerdict) { all[v.Key] = v })
+	switch o := &s.last.offer; id.Kind {
+	case switchboard.PinTool:
+		return o.Uncleaned[id.Name]
+	case switchboard.PinPrompt:
+		return o.UncleanedOthers[switchboard.SentKey(switchboard.Prompts, id.Name)]
+	case switchboard.PinTemplate:
+		return o.UncleanedOthers[switchboard.SentKey(switchboard.Templates, id.Name)]
+	default:
+		return o.UncleanedOthers[switchboard.SentInstructions]
+	}
+}
+
+// verdicts returns the verdicts on the last offer. It judges the offer again if something has changed since.
+func (s *pinnedServer) verdicts() (all []admission.PinVerdict) {
+	switch {
+	case s.last == nil:
+	case !s.old:
+		all = slices.Grow(slices.Clone(s.last.notes), len(s.pins.Pins))
+	default:
+		all = make([]admission.PinVerdict, 0, len(s.pins.Pins))
+		admission.Judge(s.last.offer, s.pins, s.reports(), s.last.terms, now(), func(v admission.PinVerdict) { all = append(all, v) })
+	}
+	judged := make(map[admission.PinKey]bool, len(all))
+	for i := range all {
+		judged[all[i].Key] = true
+	}
+	for k, p := range s.pins.Pins {
+		if !judged[k] {
+			all = append(all, admission.PinVerdict{Key: k, State: p.State, Pin: p, Successor: p.Successor})
+		}
 	}
 	return all
+}
+
+// verdict returns the verdict on one definition. ok is false if there is none.
+func (s *pinnedServer) verdict(k admission.PinKey) (v admission.PinVerdict, ok bool) {
+	for _, v := range s.verdicts() {
+		if v.Key == k {
+			return v, true
+		}
+	}
+	return v, false
 }
 
 func (s *pinnedServer) reports() admission.Reports {
@@ -81,7 +120,7 @@ func (b *Board) Decide(ctx context.Context, id switchboard.PinID, next func(v ad
 		return false, nil
 	}
 	for attempt := 1; ; attempt++ {
-		v, ok := s.verdicts()[k]
+		v, ok := s.verdict(k)
 		if !ok {
 			return false, nil
 		}

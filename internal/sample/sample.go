@@ -64,6 +64,9 @@ type Options struct {
 	// port. "" means stdio.
 	HTTP string
 
+	// Reworded makes nimbus-search describe a tool in other words. The other samples ignore it.
+	Reworded bool
+
 	// Stdin and Stdout carry the messages of stdio. Over HTTP the first line on Stdout is the URL.
 	// Stdin may be nil over HTTP; Stdout may never be nil.
 	Stdin  io.Reader

@@ -20,6 +20,7 @@ package shown
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -320,11 +321,19 @@ func Line(text string) string {
 	if isPlain(text) {
 		return text
 	}
+	return writeLine(text, '"')
+}
+
+// LineOfJSON is like Line for a line of JSON that is shown as JSON: backslashes are its own, and stay.
+func LineOfJSON(text string) string { return writeLine(text, '"', '\\') }
+
+// writeLine shows a text on one line. The characters that stay are not escaped.
+func writeLine(text string, stay ...rune) string {
 	var b strings.Builder
 	var e escapeState
 	for _, r := range text {
-		if r == '"' {
-			b.WriteByte('"')
+		if slices.Contains(stay, r) {
+			b.WriteRune(r)
 			continue
 		}
 		shown, _ := e.show(r, false)

@@ -275,8 +275,9 @@ func (b *bench) furnish(ctx context.Context, side *adminSide) (map[string]string
 		return nil, errors.New("there are no changes, no decisions or no receipts to read")
 	}
 	node, entry, _ := strings.Cut(decisions.Decisions[0].ID, "/")
+	server := b.size.UsedServers(adminTenant % b.size.Tenants)[2]
 	return map[string]string{
-		"tenant": tenant, "wide": large.TenantID(0), "server": large.ServerID(b.size.UsedServers(adminTenant % b.size.Tenants)[2]), "change": changes.Changes[0].ID, "diff": diff.ID, "node": node, "entry": entry,
+		"tenant": tenant, "wide": large.TenantID(0), "server": large.ServerID(server), "tool": large.ToolName(server, 0), "change": changes.Changes[0].ID, "diff": diff.ID, "node": node, "entry": entry,
 		"id": receipts.Receipts[0].ID, "query": "find shipments of a department", "path": "switchboard.yaml",
 		"since": old.Receipt.Time.Format(time.RFC3339Nano), "until": old.Receipt.Time.Add(2 * time.Millisecond).Format(time.RFC3339Nano),
 	}, nil
@@ -304,6 +305,7 @@ var adminFilters = map[string][]string{
 		"outcome=tool_error", "outcome=unknown", "outcome=unknown&limit=500", "code=" + string(large.RareCode), "code=SB-CONF-001", "kind=admin", "kind=key", "node=n1", "node=n2",
 		"since={since}&until={until}", "until={since}", "until={since}&outcome=unknown", "since={since}&outcome=unknown", "tenant={tenant}&outcome=failed&kind=call", "tenant={tenant}&tool=set_*&outcome=refused",
 	},
+	"list-pins":        {"server={server}", "state=active", "changed=true"},
 	"search-decisions": {"task=nothing", "principal=agent-3", "principal=nobody", "outcome=refused", "since={since}&until={until}", "tenant={tenant}&principal=nobody"},
 	"read-receipt":     {"id=n1/1000", "id=n1/999999999"},
 	"make-decision":    {"principal=agent-3", "principal=agent-3&task=named", "principal=agent-3&tokens=true", "principal=agent-3&definitions=true", "/v1/tenants/{wide}/decision?principal=agent-3"},

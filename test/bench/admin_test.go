@@ -12,7 +12,7 @@ import (
 
 // knownValues are values for all parameters that a route needs today.
 var knownValues = map[string]string{
-	"tenant": "acme", "wide": "all", "server": "web", "change": "1", "diff": "d", "node": "n1", "entry": "7", "id": "n1/7", "query": "find a tool", "path": "switchboard.yaml",
+	"tenant": "acme", "wide": "all", "server": "web", "tool": "find", "change": "1", "diff": "d", "node": "n1", "entry": "7", "id": "n1/7", "query": "find a tool", "path": "switchboard.yaml",
 	"since": "2026-11-27T08:00:00Z", "until": "2026-11-27T08:00:01Z",
 }
 

@@ -41,6 +41,8 @@ var pageReads = map[string][]string{
 	"/ranking":                        {"?tenant={tenant}", "?tenant={wide}", "?tenant={tenant}&draft={draft}", "?tenant={wide}&draft={draft}"},
 	"/servers":                        {"", "?after=server-249", "?tenant={tenant}"},
 	"/servers/{server}":               {"", "?tenant={tenant}"},
+	"/pins":                           {"", "?server={server}", "?state=active&kind=tool"},
+	"/pins/one":                       {"?server={server}&kind=tool&name={tool}"},
 	"/approvals":                      {"", "?tenant={tenant}"},
 	"/approvals/decided":              {""},
 	"/approvals/standing":             {""},

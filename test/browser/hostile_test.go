@@ -99,7 +99,7 @@ deny["a/t2"] contains `+encode(texts[0]+texts[5])+` if input.call.arguments.to
 	b, _ := w.openPage(t)
 	saw := watch(b)
 	c := b.sessionCookie()
-	views := []string{"/servers/a", "/servers/broken", "/approvals/decided", "/approvals/standing", "/decision?tenant=default&recorded=1"}
+	views := []string{"/servers/a", "/servers/broken", "/pins?server=a", "/pins/one?server=a&kind=tool&name=t0", "/pins/one?server=a&kind=tool&name=t1", "/approvals/decided", "/approvals/standing", "/decision?tenant=default&recorded=1"}
 	for _, list := range []string{"/approvals", "/receipts"} {
 		_, page := w.get(t, c, list)
 		for i, part := range strings.Split(page, `href="`+list+`/`)[1:] {
@@ -110,7 +110,7 @@ deny["a/t2"] contains `+encode(texts[0]+texts[5])+` if input.call.arguments.to
 	}
 	for _, text := range texts {
 		x := url.QueryEscape(text)
-		views = append(views, "/receipts?tool="+x+"&principal="+x+"&task="+x+"&code="+x+"&checkpoint="+x, "/decision?tenant=default&task=all&tier="+x+"&without="+x+"&file=tenants/default/tenant.yaml&text="+x, "/decision?tenant="+x, "/budgets?tenant=default&budget="+x+"&of="+x+"&most="+x, "/ranking?tenant=default&wrong="+x+"&draft="+x)
+		views = append(views, "/pins?server="+x+"&state="+x, "/pins/one?server="+x+"&kind=tool&name="+x, "/receipts?tool="+x+"&principal="+x+"&task="+x+"&code="+x+"&checkpoint="+x, "/decision?tenant=default&task=all&tier="+x+"&without="+x+"&file=tenants/default/tenant.yaml&text="+x, "/decision?tenant="+x, "/budgets?tenant=default&budget="+x+"&of="+x+"&most="+x, "/ranking?tenant=default&wrong="+x+"&draft="+x)
 	}
 	for _, view := range b.addressesOfViews() {
 		views = append(views, strings.TrimPrefix(view, w.at))

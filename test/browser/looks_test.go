@@ -180,6 +180,7 @@ func (b *browser) picturesOf(views []string) (all []picture) {
 		picture{"proposal", base + "/ranking?tenant=example&move=server/down/0/0", 1280},
 		picture{"try-tool", base + "/try?tenant=example&task=research&tool=web_search", 1280},
 		picture{"server", base + "/servers/nimbus", 1280},
+		picture{"pin", linked("/pins", "main .concern a"), 1280},
 		picture{"request", request, 1280},
 		picture{"request-phone", request, 360},
 		picture{"decided", base + "/approvals/decided", 1280},

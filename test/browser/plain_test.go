@@ -118,6 +118,20 @@ obligations[c.id] contains {"type": "require_approval"} if {
 	act("restart")
 	b.await("or soon in any case")
 
+	// A pin.
+	open("/pins/one?" + url.Values{"server": {"atlas"}, "kind": {"tool"}, "name": {"search"}}.Encode())
+	act("suspend")
+	b.await("atlas/search is suspended")
+	act("accept")
+	b.await("atlas/search is active")
+	b.do(chromedp.SendKeys(chromedp.CSS("#successor"), "wiki/mail"))
+	act("deprecate")
+	b.await("atlas/search is deprecated")
+	act("retire")
+	b.await("atlas/search is retired")
+	act("accept")
+	b.await("atlas/search is active")
+
 	// A budget.
 	open("/budgets?" + url.Values{"budget": {"operator/all"}}.Encode())
 	b.do(chromedp.SendKeys(chromedp.CSS("#by"), "7"), chromedp.SendKeys(chromedp.CSS("#reason"), "a batch that was not counted"))

@@ -166,7 +166,7 @@ func (b *adminBrowser) submit(path, act string, pairs ...string) (status int, pa
 func TestPG03AViewerFindsNoFormOfOtherOfficesAndIsRefusedByHand(t *testing.T) {
 	t.Parallel()
 	w := serveOffices(t)
-	change, file := "/configuration/changes/"+w.change, "tenant=acme&path=veto.rego"
+	change, file, pin := "/configuration/changes/"+w.change, "tenant=acme&path=veto.rego", "server=b&kind=tool&name=look"
 	// Each form of each view: who may use it, and what a viewer is answered.
 	table := []struct {
 		path, act string
@@ -180,6 +180,10 @@ func TestPG03AViewerFindsNoFormOfOtherOfficesAndIsRefusedByHand(t *testing.T) {
 		{"/servers/a", "enable", nil, 403},
 		{"/servers/a", "restart", nil, 403},
 		{"/servers/a", "probe", nil, 403},
+		{"/pins/one", "accept", []string{"at", pin, "digest", "d1:" + strings.Repeat("0", 64)}, 403},
+		{"/pins/one", "suspend", []string{"at", pin, "reason", "mine"}, 403},
+		{"/pins/one", "retire", []string{"at", pin, "reason", "mine"}, 403},
+		{"/pins/one", "deprecate", []string{"at", pin, "successor", "b/pay"}, 403},
 		{"/approvals/" + w.request, "approve", nil, 403},
 		{"/approvals/" + w.request, "refuse", nil, 403},
 		{"/approvals/" + w.request, "revoke", nil, 403},
@@ -235,7 +239,7 @@ func TestPG03AViewerFindsNoFormOfOtherOfficesAndIsRefusedByHand(t *testing.T) {
 			t.Errorf("a viewer finds the form %q of %s", f.act, f.path)
 		}
 	}
-	for _, path := range []string{"/ranking?tenant=acme", change, change + ".json"} { // the JSON of Ranking is the list of servers
+	for _, path := range []string{"/ranking?tenant=acme", "/pins", "/pins.json?tenant=acme", "/pins/one?" + pin, "/pins/one.json?" + pin, change, change + ".json"} { // the JSON of Ranking is the list of servers
 		want := http.StatusForbidden
 		if strings.HasPrefix(path, change) {
 			want = http.StatusNotFound
@@ -253,6 +257,7 @@ func TestPG03AViewerFindsNoFormOfOtherOfficesAndIsRefusedByHand(t *testing.T) {
 			}
 			texts = append(texts, regexp.MustCompile(`"pace":{[^}]*}`).ReplaceAllString(w.AskAdmin(t, w.keys[who], "GET", path, "").Body, ""))
 		}
+		texts = append(texts, w.AskAdmin(t, "", "GET", "/v1/pins", "").Body)
 		for _, s := range w.Status().Servers {
 			texts = append(texts, s.ID+" "+s.State)
 		}
@@ -308,7 +313,7 @@ func TestPG04IDsOfAnotherTenantAreLikeIDsThatExistNowhere(t *testing.T) {
 		paths []string
 	}{
 		{tenant, []string{"/now?tenant=ID", "/decision?tenant=ID", "/decision?tenant=ID&task=all", "/decision?tenant=ID&recorded=1", "/ranking?tenant=ID", "/servers?tenant=ID", "/servers/a?tenant=ID", "/approvals?tenant=ID", "/approvals/decided?tenant=ID", "/approvals/standing?tenant=ID", "/receipts?tenant=ID", "/budgets?tenant=ID", "/tasks?tenant=ID", "/capabilities?tenant=ID", "/configuration?tenant=ID", "/decision?tenant=umbrella&task=all&file=tenants/ID/tenant.yaml", "/decision?tenant=umbrella&task=all&file=tenants/ID/tenant.yaml&text=x"}},
-		{server, []string{"/servers/ID", "/servers/ID?tenant=umbrella", "/decision?tenant=umbrella&task=all&without=ID", "/receipts?tool=ID/pay"}},
+		{server, []string{"/servers/ID", "/servers/ID?tenant=umbrella", "/decision?tenant=umbrella&task=all&without=ID", "/receipts?tool=ID/pay", "/pins?server=ID", "/pins/one?server=ID&kind=tool&name=look"}},
 		{key, []string{"/decision?tenant=umbrella&task=all&principal=ID", "/decision?recorded=1&principal=ID", "/receipts?principal=ID"}},
 		{task, []string{"/decision?tenant=umbrella&task=ID", "/decision?recorded=1&task=ID", "/receipts?task=ID"}},
 		{receipt, []string{"/receipts/ID", "/receipts/ID?tenant=umbrella", "/decision?record=ID", "/decision?record=ID&mode=assist", "/receipts?after=2026-11-28T00:00:00Z+ID"}},
@@ -354,6 +359,7 @@ func TestPG04IDsOfAnotherTenantAreLikeIDsThatExistNowhere(t *testing.T) {
 		{change, "/ranking", "undo", []string{"at", "tenant=umbrella", "change", "ID"}},
 		{change, "/configuration/changes/ID", "revert", nil},
 		{server, "/servers/ID", "probe", nil},
+		{server, "/pins/one", "suspend", []string{"at", "server=ID&kind=tool&name=look"}},
 		{request, "/approvals/ID", "approve", nil},
 		{request, "/approvals/ID", "refuse", nil},
 		{request, "/approvals/ID", "revoke", nil},

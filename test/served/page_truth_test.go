@@ -481,4 +481,58 @@ deny["c/work"] contains "not today" if input.call.arguments.day == "today"
 		c.equal("receipts of the refused call", count("outcome=refused"), 1)
 		c.says(page, "These are all.")
 	})
+
+	// A tool changes its words, and another comes later.
+	for _, tool := range []string{strings.Replace(fmt.Sprintf(rig.Tool, "work"), `{`, `{"description":"works otherwise",`, 1), fmt.Sprintf(rig.Tool, "later")} {
+		do := map[bool]string{true: "replace", false: "grow"}[strings.Contains(tool, "work")]
+		s.Ask(t, "tools/call", fmt.Sprintf(`{"name":"work","arguments":{"do":%q,"bytes":%q}}`, do, tool))
+	}
+	type pinned struct {
+		Server, Kind, Name, State string
+		Frozen                    bool
+		NeedsPerson               bool `json:"needs_person"`
+	}
+	agree("/pins", func(c *comparer, page string) {
+		var all struct {
+			Pins        []pinned
+			Total       float64
+			NeedsPerson float64 `json:"needs_person"`
+		}
+		read("/pins.json", &all)
+		c.rows = tableOf(page, "Pins")
+		waiting := 0.0
+		for _, p := range all.Pins {
+			name := p.Server + "/" + p.Name
+			if p.NeedsPerson {
+				waiting++
+				c.says(page, `<span><bdi class="theirs">`+name+`</bdi> is `)
+			} else if row := c.rows[name]; len(row) != 5 || row[1] != p.Kind || row[2] != p.State {
+				c.bad = append(c.bad, fmt.Sprintf("%+v has the row %q", p, row))
+			}
+		}
+		c.equal("definitions", float64(len(all.Pins)), all.Total)
+		c.equal("rows", float64(len(c.rows)-1)+waiting, all.Total)
+		c.equal("those that need a person", waiting, all.NeedsPerson)
+		c.equal("those that have changed here", waiting, 2)
+		c.equal("the parts of the view that ask for a person", float64(strings.Count(page, "Look at it, and decide")), waiting)
+		c.says(page, fmt.Sprintf("<span>%.0f definitions</span><span>%.0f of them need a person</span>", all.Total, waiting))
+	})
+	agree("/now", func(c *comparer, page string) {
+		var o struct {
+			Concerns []struct {
+				Kind, Subject, State string
+				Pin                  pinned
+			}
+		}
+		read("/now.json", &o)
+		held := 0.0
+		for _, one := range o.Concerns {
+			if one.Kind == "pin" {
+				held++
+				c.says(page, `<bdi class="theirs">`+one.Subject+`</bdi> is frozen: clients keep the admitted definition</span> <a href="/pins/one?kind=tool&amp;name=`+one.Pin.Name+`&amp;server=`+one.Pin.Server+`">`)
+			}
+		}
+		c.equal("concerns about definitions", held, 1)
+		c.equal("those of the view", float64(strings.Count(page, `<span class="kind">pin</span>`)), held)
+	})
 }

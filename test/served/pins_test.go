@@ -41,6 +41,15 @@ func TestAPersonLetsAChangeInAndTakesAToolOut(t *testing.T) {
 	if out, _ := pins("list", "--changed"); !strings.Contains(out, "a/work") || strings.Contains(out, "a/turn") {
 		t.Errorf("the changed definitions are\n%s", out)
 	}
+	if a := g.AskAdmin(t, "", http.MethodGet, "/v1/pins/one?server=a&name=work", ""); !strings.Contains(a.Body, `"finding":"bidi"`) || !strings.Contains(a.Body, `"blocks":true,"where":"description","text":"works \\u{202e}evil.`) {
+		t.Errorf("what the server has sent is not shown: %s", a.Body)
+	}
+	if a := g.AskAdmin(t, "", http.MethodGet, "/v1/pins?state=suspended&kind=tool", ""); !strings.Contains(a.Body, `"name":"work"`) || !strings.Contains(a.Body, `"total":1,"needs_person":1`) {
+		t.Errorf("the suspended tools are %s", a.Body)
+	}
+	if out, _ := pins("list", "--state", "frozen"); !strings.Contains(out, "there is no such definition") {
+		t.Errorf("the frozen definitions are\n%s", out)
+	}
 	other := "d1:" + strings.Repeat("0", 64)
 	if a := g.AskAdmin(t, "", http.MethodPost, "/v1/pins/accept?server=a&name=work", `{"digest":"`+other+`"}`); a.Status != http.StatusPreconditionFailed || !strings.Contains(a.Body, "SB-CONF-002") {
 		t.Errorf("a definition that was not looked at is answered %d %s", a.Status, a.Body)

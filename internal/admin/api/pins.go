@@ -12,14 +12,19 @@ import (
 
 type pinList struct {
 	Body struct {
-		Pins []pins.PinRow `json:"pins" doc:"Sorted by server, kind and name."`
+		Pins []pins.PinRow `json:"pins" doc:"Those that need a person first, and then by server, kind and name."`
 		Next string        `json:"next,omitempty" doc:"Ask again with after=NEXT for the rest."`
+
+		Total       int `json:"total" doc:"How many definitions fit, in all parts of the list."`
+		NeedsPerson int `json:"needs_person" doc:"How many of them need a person."`
 	}
 }
 
 type pinListRequest struct {
 	PageQuery
 	Server  switchboard.ServerID `query:"server" maxLength:"64" doc:"Only those of this server."`
+	Kind    switchboard.PinKind  `query:"kind" enum:"tool,prompt,template,instructions" doc:"Only those of this kind."`
+	State   string               `query:"state" enum:"testing,active,deprecated,retired,suspended,new,frozen" doc:"Only those in this state. frozen: the server offers another definition, and the admitted one stays in use."`
 	Changed bool                 `query:"changed" doc:"Only those that are not plainly active: frozen, suspended, new, on trial, retired, deprecated, or gone."`
 }
 
@@ -65,7 +70,9 @@ func (p pinRoutes) add() {
 	add(a, route{id: "list-pins", method: http.MethodGet, path: "/v1/pins", needs: switchboard.OfficeOperator, summary: "The definitions that servers offer, with their states"},
 		func(_ context.Context, _ asked, in *pinListRequest) (*pinList, error) {
 			out := &pinList{}
-			out.Body.Pins, out.Body.Next = cut(in.PageQuery, a.o.People.Pins.Rows(in.Server, in.Changed), pins.PlaceOf)
+			list := a.o.People.Pins.List(pins.PinFilter{Server: in.Server, Kind: in.Kind, State: in.State, Changed: in.Changed})
+			out.Body.Total, out.Body.NeedsPerson = len(list.Rows), list.NeedsPerson
+			out.Body.Pins, out.Body.Next = cut(in.PageQuery, list.Rows, pins.PlaceOf)
 			return out, nil
 		})
 	add(a, route{id: "read-pin", method: http.MethodGet, path: "/v1/pins/one", needs: switchboard.OfficeOperator, summary: "One definition: what is let in, and what its server offers in its place"},

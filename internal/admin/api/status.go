@@ -30,7 +30,7 @@ func (a *API) addStatus() {
 	budgets := admin.NewBudgetReader(a.o.Reader)
 	add(a, route{id: "read-now", method: http.MethodGet, path: "/v1/now", needs: switchboard.OfficeViewer, summary: "What needs a person now, the most pressing first, and the calls of the last minute, hour, day and 14 days"},
 		func(ctx context.Context, q asked, _ *TenantQuery) (*struct{ Body now.Overview }, error) {
-			sources := now.OverviewSources{Reader: a.o.Reader, Budgets: budgets, Approvals: a.o.People.Approvals, Past: a.o.Scraper.Past}
+			sources := now.OverviewSources{Reader: a.o.Reader, Budgets: budgets, Approvals: a.o.People.Approvals, Past: a.o.Scraper.Past, Pins: a.o.People.Pins}
 			o, err := sources.Read(ctx, q.officer, q.tenant)
 			if err != nil {
 				return nil, err

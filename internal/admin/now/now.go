@@ -8,12 +8,14 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"regexp"
 	"slices"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/access"
 	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/admin/approvals"
+	"github.com/summit-switchboard/switchboard/internal/admin/pins"
 	"github.com/summit-switchboard/switchboard/internal/approval"
 	"github.com/summit-switchboard/switchboard/internal/budget"
 	"github.com/summit-switchboard/switchboard/internal/health"
@@ -36,10 +38,11 @@ const (
 	KindAtom     ConcernKind = "atom"     // an atom is red, so that the capabilities that depend on it cannot be used
 	KindBudget   ConcernKind = "budget"   // an account has reached a warning
 	KindTool     ConcernKind = "tool"     // a tool is not served, or fails alone
+	KindPin      ConcernKind = "pin"      // a machine has frozen or suspended a definition
 	KindUnknown  ConcernKind = "unknown"  // something cannot be read now
 )
 
-var kinds = []ConcernKind{KindReload, KindStore, KindRecords, KindApproval, KindPart, KindUnknown, KindServer, KindAtom, KindBudget, KindTool}
+var kinds = []ConcernKind{KindReload, KindStore, KindRecords, KindApproval, KindPart, KindUnknown, KindServer, KindPin, KindAtom, KindBudget, KindTool}
 
 const (
 	maxConcerns = 50 // of one kind, so that agents cannot hide concerns of another kind behind their requests
@@ -48,10 +51,10 @@ const (
 
 // A Concern is something that needs a person.
 type Concern struct {
-	Kind    ConcernKind          `json:"kind" enum:"approval,reload,part,store,records,unknown,server,atom,budget,tool" doc:"What it is about."`
+	Kind    ConcernKind          `json:"kind" enum:"approval,reload,part,store,records,unknown,server,pin,atom,budget,tool" doc:"What it is about."`
 	Tenant  switchboard.TenantID `json:"tenant,omitempty"`
-	Subject string               `json:"subject,omitempty" doc:"The id of the request, server or atom, the name of the budget or of the part of the configuration, the tool as SERVER/TOOL, or what cannot be read."`
-	State   string               `json:"state,omitempty" doc:"Of a server, an atom, a tool or a part of the configuration."`
+	Subject string               `json:"subject,omitempty" doc:"The id of the request, server or atom, the name of the budget or of the part of the configuration, the tool as SERVER/TOOL, the definition as commands take it, or what cannot be read."`
+	State   string               `json:"state,omitempty" doc:"Of a server, an atom, a tool or a part of the configuration. Of a definition: frozen or suspended."`
 	Says    []string             `json:"says,omitempty" doc:"What servers, files or the system say about it. Not text of Switchboard's."`
 	Since   time.Time            `json:"since,omitzero"`
 	Command string               `json:"command,omitempty" doc:"A command that helps, or that shows more."`
@@ -59,11 +62,12 @@ type Concern struct {
 	Yours    bool                   `json:"yours,omitempty" doc:"Of a request for approval: you act as an approver of its tenant."`
 	Approval *approvals.ApprovalRow `json:"approval,omitempty"`
 	Budget   *budget.StatementRow   `json:"budget,omitempty" doc:"The account, without its pace."`
+	Pin      *pins.PinRow           `json:"pin,omitempty" doc:"The definition that is frozen or suspended. Operators see these."`
 }
 
 // A KindCount counts the concerns of one kind that an Overview leaves out.
 type KindCount struct {
-	Kind    ConcernKind `json:"kind" enum:"approval,reload,part,store,records,unknown,server,atom,budget,tool"`
+	Kind    ConcernKind `json:"kind" enum:"approval,reload,part,store,records,unknown,server,pin,atom,budget,tool"`
 	Count   int         `json:"count"`
 	Command string      `json:"command" doc:"A command that lists them all."`
 }
@@ -113,6 +117,7 @@ type OverviewSources struct {
 	Budgets   *admin.BudgetReader
 	Approvals *approvals.Decider
 	Past      *history.History
+	Pins      *pins.Registrar
 }
 
 // readTime limits how long requests for approval and budgets are waited for.
@@ -131,6 +136,9 @@ func (s OverviewSources) Read(ctx context.Context, officer *switchboard.Officer,
 	status := s.Reader.TenantStatus(tenant, officer.Operator)
 	o.Servers = len(status.Servers)
 	o.addStatus(&status, tenant, officer.Operator)
+	if officer.Operator { // who alone reads pins, and decides about them
+		o.addPins(s.Pins.Held(), &status)
+	}
 	o.addAtoms(admin.RedAtoms(s.Reader, tenant), tenant, officer.Operator)
 	o.arrange()
 	return o, nil
@@ -160,13 +168,15 @@ func listCommand(kind ConcernKind) string {
 		return "switchboard approvals list"
 	case KindBudget:
 		return "switchboard budget status"
+	case KindPin:
+		return "switchboard pins list --changed"
 	}
 	return "switchboard status"
 }
 
-// urgency orders the states of servers. Servers that may work come after those that do not, and disabled ones come last.
+// urgency orders the states of servers and definitions. Servers that may work come after those that do not, and disabled ones come last. A frozen definition works.
 func urgency(state string) int {
-	return slices.Index([]string{string(health.NeedsConnection), string(health.Probation), string(health.Starting), string(health.Disabled)}, state)
+	return slices.Index([]string{string(health.NeedsConnection), string(health.Probation), string(health.Starting), string(health.Disabled), pins.Frozen}, state)
 }
 
 const hours = 24 // of an overview
@@ -354,6 +364,43 @@ func (o *Overview) addAtoms(red []admin.RedAtom, tenant switchboard.TenantID, as
 			c.Command = "switchboard resolve " + a.Capability + " --probe --tenant " + string(a.Tenant)
 		}
 		o.Concerns = append(o.Concerns, c)
+	}
+}
+
+// addPins adds the definitions that a machine has frozen or suspended, of the servers that the status has.
+func (o *Overview) addPins(held []pins.PinRow, status *admin.StatusReport) {
+	of := map[switchboard.ServerID]bool{}
+	for i := range status.Servers {
+		of[status.Servers[i].ID] = true
+	}
+	for i := range held {
+		p := &held[i]
+		if !of[p.Server] {
+			continue
+		}
+		c := Concern{Kind: KindPin, Subject: p.Subject(), State: string(p.State), Since: p.Since, Pin: p, Command: lookCommand(p)}
+		if p.Frozen {
+			c.State = pins.Frozen
+		}
+		if p.Why != "" {
+			c.Says = []string{p.Why}
+		}
+		o.Concerns = append(o.Concerns, c)
+	}
+}
+
+// plainSubject matches the names of definitions that a shell reads as they are.
+var plainSubject = regexp.MustCompile(`^[a-zA-Z0-9._:@/+-]+$`)
+
+// lookCommand returns the command that shows a definition.
+func lookCommand(p *pins.PinRow) string {
+	switch subject := p.Subject(); {
+	case !plainSubject.MatchString(subject):
+		return listCommand(KindPin)
+	case p.Kind == switchboard.PinTool:
+		return "switchboard pins diff " + subject
+	default:
+		return "switchboard pins diff " + subject + " --kind " + string(p.Kind)
 	}
 }
 

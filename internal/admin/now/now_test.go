@@ -7,9 +7,13 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/admin/pins"
 	"github.com/summit-switchboard/switchboard/internal/atom"
 	"github.com/summit-switchboard/switchboard/internal/capability"
+	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/history"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream"
 )
 
 func TestRequestsOfAgentsHideNoOtherConcern(t *testing.T) {
@@ -108,5 +112,31 @@ func TestAnOfficerOfATenantIsOfferedNoCommandOfTheOperator(t *testing.T) {
 				t.Errorf("as operator: %v: %s offers %q", asOperator, c.Kind, c.Command)
 			}
 		}
+	}
+}
+
+func TestFrozenAndSuspendedDefinitionsNeedAPersonTheSuspendedFirst(t *testing.T) {
+	t.Parallel()
+	status := &admin.StatusReport{Servers: []admin.ServerStatus{{ServerStatus: upstream.ServerStatus{ID: "mail"}}, {ServerStatus: upstream.ServerStatus{ID: "files"}}}}
+	for i := range status.Servers {
+		status.Servers[i].State, status.Servers[i].Health.State = upstream.StateReady, health.Healthy
+	}
+	o := &Overview{}
+	o.addPins([]pins.PinRow{
+		{Server: "files", Kind: switchboard.PinTool, Name: "read", State: switchboard.LifeActive, Frozen: true, Why: "it differs"},
+		{Server: "files", Kind: switchboard.PinInstructions, State: switchboard.LifeSuspended},
+		{Server: "mail", Kind: switchboard.PinPrompt, Name: "say 'hi'", State: switchboard.LifeSuspended},
+		{Server: "another", Kind: switchboard.PinTool, Name: "x", State: switchboard.LifeSuspended},
+	}, status)
+	o.arrange()
+	var got []string
+	for _, c := range o.Concerns {
+		got = append(got, fmt.Sprintf("%s %s %s: %s", c.Kind, c.Subject, c.State, c.Command))
+	}
+	want := []string{
+		"pin files suspended: switchboard pins diff files --kind instructions", "pin mail/say 'hi' suspended: switchboard pins list --changed", "pin files/read frozen: switchboard pins diff files/read",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the concerns are %q, want %q", got, want)
 	}
 }

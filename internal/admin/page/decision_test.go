@@ -244,3 +244,24 @@ func TestLargeAnswersHaveOnlyWhatDecodeLargeDecodes(t *testing.T) {
 	}
 	look(reflect.TypeFor[admin.RecordedDecision](), "RecordedDecision")
 }
+
+func TestAToolThatAdmissionDropsIsALinkToItsPinForAnOperator(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, "")
+	cookie := d.signIn(t)
+	d.api = decisionAPI(t, func(*http.Request) any {
+		return &admin.Explanation{Tenant: "acme", Task: "desk", Requirements: []admin.ExplainedRequirement{{Requirement: "read fs", Dropped: []admin.ExplainedDrop{
+			{Tool: "a/re/ad", Stage: "admission", Reason: "a person has suspended it"}, {Tool: "b/read", Stage: "policy", Reason: "a rule denies it"},
+		}}}}
+	}, "free")
+	const link = `<a href="/pins/one?kind=tool&amp;name=re%2Fad&amp;server=a"><bdi class="theirs">a/re/ad</bdi></a>`
+	for _, operator := range []bool{true, false} {
+		if !operator {
+			d.row.Operator, d.row.Tenant, d.row.Offices = false, "acme", []switchboard.Office{switchboard.OfficeViewer}
+		}
+		page := d.ask("GET", "/decision?tenant=acme&task=desk", host, "", cookie...).Body.String()
+		if strings.Contains(page, link) != operator || strings.Contains(page, "server=b") {
+			t.Errorf("operator %t: the drops are shown so:\n%s", operator, page)
+		}
+	}
+}

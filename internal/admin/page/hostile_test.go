@@ -32,7 +32,7 @@ type hostileScene struct {
 // hostileScenes are all scenes. Whoever adds a view adds it to one of them.
 var hostileScenes = map[string]func(t *testing.T) hostileScene{
 	"now": nowScene, "decision": decisionTexts, "recorded decisions": recordedTexts, "ranking and configuration": rankingScene, "lists of servers, approvals and receipts": listsScene, "a server, a request and a receipt": singlesScene, "replays": replaysScene,
-	"policies": policiesScene, "budgets": budgetsScene, "tasks": tasksScene, "try": tryScene, "capabilities": capabilitiesScene,
+	"policies": policiesScene, "budgets": budgetsScene, "tasks": tasksScene, "try": tryScene, "capabilities": capabilitiesScene, "pins": pinsScene,
 }
 
 // PG-01 on the templates: a text of others makes no element and no attribute, no link leads elsewhere, and no character hides.

@@ -55,6 +55,7 @@ var allViews = []pageView{
 	{path: rankingPath, title: "Ranking", needs: switchboard.OfficeAdmin, template: "ranking.html", live: neverReads, api: askRanking, load: loadRanking, settle: settleRanking, forms: rankingForms},
 	{path: "/servers", title: "Servers", needs: switchboard.OfficeViewer, command: "switchboard server list", template: "servers.html", api: askAt("/v1/servers"), load: loadServers},
 	{path: "/servers/{server}", title: "Server", inside: "/servers", needs: switchboard.OfficeViewer, command: "switchboard server show {server}", template: "server.html", api: serverAt("/v1/servers/{server}"), load: loadServer, forms: serverForms()},
+	pinsView, pinView,
 	{path: "/approvals", title: "Approvals", needs: switchboard.OfficeViewer, command: "switchboard approvals list", template: "approvals.html", api: requestsAt(approval.Pending), load: loadWaiting},
 	{path: "/approvals/decided", title: "Decided", inside: "/approvals", needs: switchboard.OfficeViewer, command: "switchboard approvals list --state any", template: "decided.html", api: requestsAt(""), load: loadDecided},
 	{path: "/approvals/standing", title: "Standing yeses", inside: "/approvals", needs: switchboard.OfficeViewer, command: "switchboard approvals standing list", template: "standing.html", api: askAt("/v1/standing-approvals"), load: loadStanding, forms: map[string]viewForm{"end": endStanding}},
@@ -168,6 +169,14 @@ type sentForm struct {
 	Fields url.Values      // as they were typed
 	Why    *access.Problem // nil if it was carried out
 	Result any
+}
+
+// Typed returns a field of the form that was just refused, "" if it was another form.
+func (s scene) Typed(act, name string) string { //nolint:gocritic // templates have scenes as values
+	if s.Form.Act != act || s.Form.Why == nil {
+		return ""
+	}
+	return s.Form.Fields.Get(name)
 }
 
 type navLink struct {

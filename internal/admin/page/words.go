@@ -16,7 +16,7 @@ import (
 
 // functions are what templates use besides their data.
 var functions = template.FuncMap{
-	"theirs": theirs, "ago": ago, "instant": instant, "until": until, "count": count, "int64": func(n int) int64 { return int64(n) }, "share": share, "latency": latency, "bars": hourBars, "moment": moment, "hour": hour, "zone": zone,
+	"theirs": theirs, "spelt": spelt, "ago": ago, "instant": instant, "until": until, "count": count, "int64": func(n int) int64 { return int64(n) }, "share": share, "latency": latency, "bars": hourBars, "moment": moment, "hour": hour, "zone": zone,
 	"link":       linkFrom,
 	"asset":      addressOf,
 	"icon":       drawIcon,
@@ -36,6 +36,7 @@ var functions = template.FuncMap{
 	"outcomeClass": outcomeClass, "verdictClass": verdictClass,
 	"typedText": typedText, "typedTag": typedTag, "valueText": valueText, "codeLines": codeLines,
 	"stateWords": stateWords, "stateClass": stateClass,
+	"pinWords": pinWords, "pinClass": pinClass, "classWords": classWords, "addressOfPin": addressOfPin, "toolPin": addressOfToolPin,
 	"words": func(state string) string { return shown.Line(strings.ReplaceAll(state, "_", " ")) },
 }
 
@@ -51,8 +52,14 @@ const maxTheirs = 1000
 const maxLines = 20
 
 // theirs marks a text of a server, an agent, a file or the system as not ours. Every character that is not visible as itself is spelt out, and no part of it is markup.
-func theirs(v any) template.HTML {
-	text, rest := fmt.Sprint(v), 0
+func theirs(v any) template.HTML { return frame(fmt.Sprint(v), shown.Line) }
+
+// spelt is theirs for a text in which the API has spelt out what is not visible. Its backslashes stay.
+func spelt(v any) template.HTML { return frame(fmt.Sprint(v), shown.LineOfJSON) }
+
+// frame frames a text as not ours, as spell shows it.
+func frame(text string, spell func(string) string) template.HTML {
+	rest := 0
 	if len(text) > maxTheirs {
 		end := maxTheirs
 		for end > 0 && !utf8.RuneStart(text[end]) {
@@ -60,7 +67,7 @@ func theirs(v any) template.HTML {
 		}
 		text, rest = text[:end], utf8.RuneCountInString(text[end:])
 	}
-	html := `<bdi class="theirs">` + template.HTMLEscapeString(shown.Line(text)) + `</bdi>`
+	html := `<bdi class="theirs">` + template.HTMLEscapeString(spell(text)) + `</bdi>`
 	if rest > 0 {
 		html += fmt.Sprintf(` <span class="note">and %s more characters</span>`, count(int64(rest)))
 	}

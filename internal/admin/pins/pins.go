@@ -1,19 +1,21 @@
-// Package pins is what officers see and do about the definitions that servers offer: they list what is let in, read what has changed, let a change in, and take
-// definitions out.
+// Package pins is for officers who look at the definitions that servers offer: it lists the admitted definitions, shows changes, lets changes in, and takes definitions
+// out.
 //
-// It decides what an officer reads, and in which order a decision is written: into admitted.lock where Switchboard may change it, and into the store. Package admission
-// decides what a change means, and package pin keeps the pins. The API, the commands and the page all go through here.
+// It decides what an officer reads, which definitions need a person, and in which order a decision is written: into admitted.lock where Switchboard may change it, and into
+// the store. Package admission decides what a change means, and package pin keeps the pins. The API, the commands and the page all go through here.
 package pins
 
 import (
 	"bytes"
-	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rogpeppe/go-internal/diff"
 
@@ -44,6 +46,9 @@ type Options struct {
 	// Admit makes decisions count here that the store has.
 	Admit func(ctx context.Context)
 
+	// Find returns what the scan of words finds in a definition. nil finds nothing.
+	Find func(id switchboard.PinID, definition []byte) []PinFinding
+
 	// Record makes a decision between two receipts: its intent and its outcome. See admin.Actions.
 	Record func(r receipt.Receipt, do func() error) error
 
@@ -60,7 +65,7 @@ func New(o Options) *Registrar { return &Registrar{o} }
 type PinRow struct {
 	Server switchboard.ServerID `json:"server"`
 	Kind   switchboard.PinKind  `json:"kind" doc:"tool, prompt, template or instructions."`
-	Name   string               `json:"name,omitempty" doc:"The URI template of a template; absent for instructions."`
+	Name   string               `json:"name,omitempty" doc:"As the server writes it; the URI template of a template; absent for instructions."`
 
 	State   switchboard.LifeState `json:"state" doc:"testing, active, deprecated, retired, suspended, or new: no person has let it in."`
 	Frozen  bool                  `json:"frozen,omitempty" doc:"The server offers another definition, and the admitted one stays in use."`
@@ -70,8 +75,11 @@ type PinRow struct {
 
 	Risk switchboard.RiskClass `json:"risk,omitempty" doc:"Of a tool: how much a call can harm, as far as facts tell: safe, low, medium, high or prohibited."`
 
+	NeedsPerson bool `json:"needs_person,omitempty" doc:"A person should look at it: it is frozen, new or on trial, or suspended, and not by a person."`
+
 	Offered   string `json:"offered,omitempty" doc:"The digest of the definition that the server offers in its place. To accept it, name this digest."`
 	Class     string `json:"class,omitempty" doc:"What the change means: words, wider, narrower, freer or poisoned."`
+	Finding   string `json:"finding,omitempty" doc:"The rule of the blocking finding in the offered definition."`
 	Successor string `json:"successor,omitempty" doc:"SERVER/TOOL, of a deprecated tool."`
 
 	Since time.Time `json:"since,omitzero" doc:"The first sight, or the decision."`
@@ -79,22 +87,40 @@ type PinRow struct {
 	Gone  time.Time `json:"gone,omitzero" doc:"Since when the server does not offer it."`
 }
 
+// Subject returns the definition as commands take it, beside its kind.
+func (r *PinRow) Subject() string {
+	if r.Kind == switchboard.PinInstructions {
+		return string(r.Server)
+	}
+	return string(r.Server) + "/" + r.Name
+}
+
 // A PinDetail is one definition with its texts.
 type PinDetail struct {
 	PinRow
-	Differs  []string                  `json:"differs,omitempty" doc:"The members that differ, the first few."`
-	Diff     string                    `json:"diff,omitempty" doc:"The admitted definition and the offered one, line by line. Characters that are not visible are spelt out."`
-	Findings []switchboard.RuleFinding `json:"findings,omitempty" doc:"What the rules about words have found in the admitted definition of a tool."`
-	Text     string                    `json:"text,omitempty" doc:"The definition in use, if nothing differs."`
+	Differs []string `json:"differs,omitempty" doc:"The members that differ, the first few."`
+	Diff    string   `json:"diff,omitempty" doc:"The admitted definition and the offered one, line by line. Characters that are not visible are spelt out. A long line goes on behind | in the next one."`
+	Text    string   `json:"text,omitempty" doc:"The definition in use, if nothing differs."`
+
+	Findings []PinFinding `json:"findings,omitempty" doc:"What the scan of words has found in the offered definition, or else in the one in use."`
+}
+
+// A PinFinding is a text that the scan of words has found in a definition.
+type PinFinding struct {
+	Rule   string `json:"rule"`
+	Means  string `json:"means" doc:"What the rule looks for."`
+	Blocks bool   `json:"blocks,omitempty" doc:"The definition is not let in without a person."`
+	Where  string `json:"where" doc:"The member with the text."`
+	Text   string `json:"text" doc:"As the server has sent it. Characters that are not visible are spelt out; clients do not get those that deceive."`
 }
 
 func (r *Registrar) rowOf(id switchboard.ServerID, v *admission.PinVerdict) PinRow {
 	row := PinRow{
-		Server: id, Kind: v.Key.Kind, Name: scan.Spell(v.Key.Name), State: v.State, Frozen: v.Frozen, Why: scan.Spell(v.Why), Digest: v.Pin.Digest,
+		Server: id, Kind: v.Key.Kind, Name: v.Key.Name, State: v.State, Frozen: v.Frozen, Why: scan.Spell(v.Why), Digest: v.Pin.Digest, NeedsPerson: needsPerson(v),
 		Successor: v.Successor, Since: v.Pin.Since, By: v.Pin.By, Gone: v.Pin.Gone,
 	}
 	if v.Other != nil {
-		row.Offered, row.Class, row.Since = v.Other.Digest, v.Other.Class.String(), v.Other.Since
+		row.Offered, row.Class, row.Since, row.Finding = v.Other.Digest, v.Other.Class.String(), v.Other.Since, v.Other.Rule
 		if v.State == switchboard.LifeNew {
 			row.Class = ""
 		}
@@ -110,27 +136,106 @@ func (r *Registrar) rowOf(id switchboard.ServerID, v *admission.PinVerdict) PinR
 	return row
 }
 
-// Rows returns the definitions of a server, or of all servers if id is "", sorted. With changed, only those that are not plainly active.
-func (r *Registrar) Rows(id switchboard.ServerID, changed bool) (rows []PinRow) {
-	servers := []switchboard.ServerID{id}
-	if id == "" {
+// needsPerson reports whether a person should look at a definition. Who has suspended or retired one has looked at it.
+func needsPerson(v *admission.PinVerdict) bool {
+	switch v.State {
+	case switchboard.LifeTesting, switchboard.LifeNew:
+		return v.Pin.Gone.IsZero()
+	case switchboard.LifeSuspended:
+		return v.Pin.State != switchboard.LifeSuspended
+	}
+	return v.Frozen
+}
+
+// Frozen is the value of PinFilter.State that selects frozen definitions in any state.
+const Frozen = "frozen"
+
+// A PinFilter selects rows. The zero value selects all.
+type PinFilter struct {
+	Server switchboard.ServerID
+	Kind   switchboard.PinKind
+	State  string // a switchboard.LifeState, or Frozen
+
+	Changed bool // only those that are not plainly active
+}
+
+func (f *PinFilter) fits(row *PinRow) bool {
+	switch {
+	case f.Kind != "" && row.Kind != f.Kind:
+		return false
+	case f.State == Frozen:
+		return row.Frozen
+	case f.State != "" && string(row.State) != f.State:
+		return false
+	}
+	return !f.Changed || row.State != switchboard.LifeActive || row.Frozen || !row.Gone.IsZero()
+}
+
+// A PinList is a list of definitions.
+type PinList struct {
+	Rows        []PinRow // those that need a person first, and then by server, kind and name: in the order of PlaceOf
+	NeedsPerson int      // how many of them need a person
+}
+
+// List returns the definitions that fit the filter.
+func (r *Registrar) List(f PinFilter) *PinList {
+	servers := []switchboard.ServerID{f.Server}
+	if f.Server == "" {
 		servers = r.o.Board.Servers()
 	}
-	rows = []PinRow{}
+	var rows []PinRow
+	var places []rowPlace
+	list := &PinList{}
 	for _, id := range servers {
 		for _, v := range r.o.Board.Verdicts(id) {
-			if row := r.rowOf(id, &v); !changed || row.State != switchboard.LifeActive || row.Frozen || !row.Gone.IsZero() {
-				rows = append(rows, row)
+			row := r.rowOf(id, &v)
+			if !f.fits(&row) {
+				continue
+			}
+			places = append(places, rowPlace{PlaceOf(row), len(rows)})
+			rows = append(rows, row)
+			if row.NeedsPerson {
+				list.NeedsPerson++
 			}
 		}
 	}
-	slices.SortStableFunc(rows, func(a, b PinRow) int { return cmp.Compare(a.Server, b.Server) })
+	slices.SortFunc(places, func(a, b rowPlace) int { return strings.Compare(a.place, b.place) })
+	list.Rows = make([]PinRow, len(rows))
+	for i, p := range places {
+		list.Rows[i] = rows[p.row]
+	}
+	return list
+}
+
+// A rowPlace is the place of a row, by its index. To compare rows, as large as they are, takes longer.
+type rowPlace struct {
+	place string
+	row   int
+}
+
+// Held returns the definitions that a machine has frozen or suspended, sorted by server, kind and name. It is cheap, and does not wait for the store.
+func (r *Registrar) Held() (rows []PinRow) {
+	held := r.o.Board.Held()
+	for i := range held {
+		rows = append(rows, r.rowOf(held[i].Server, &held[i].PinVerdict))
+	}
 	return rows
 }
 
-// PlaceOf returns the place of a row in the order of Rows.
+// maxPlaceName limits the name in a place, in bytes: a place is a part of an address.
+const maxPlaceName = 200
+
+// PlaceOf returns the place of a row in the order of List.
 func PlaceOf(row PinRow) string {
-	return string(row.Server) + " " + string(row.Kind) + " " + row.Name
+	first, name := "1 ", row.Name
+	if row.NeedsPerson {
+		first = "0 "
+	}
+	if len(name) > maxPlaceName {
+		sum := sha256.Sum256([]byte(name))
+		name = strings.ToValidUTF8(name[:maxPlaceName], "") + " " + hex.EncodeToString(sum[:8])
+	}
+	return first + string(row.Server) + " " + string(row.Kind) + " " + name
 }
 
 // Detail returns one definition with its texts. The error is a *switchboard.Error; its cause is ErrUnknown if there is no such definition.
@@ -140,8 +245,12 @@ func (r *Registrar) Detail(id switchboard.PinID) (*PinDetail, error) {
 		return nil, err
 	}
 	d := &PinDetail{PinRow: r.rowOf(id.Server, v)}
-	if v.Pin.Words != nil {
-		d.Findings = v.Pin.Words.Found
+	shown := v.Pin.Definition
+	if v.Other != nil {
+		shown = v.Other.Definition
+	}
+	if r.o.Find != nil && shown != "" {
+		d.Findings = r.o.Find(id, r.asSent(id, shown))
 	}
 	switch {
 	case v.Other == nil:
@@ -153,6 +262,19 @@ func (r *Registrar) Detail(id switchboard.PinID) (*PinDetail, error) {
 		d.Diff = string(diff.Diff("admitted", []byte(lines(v.Pin.Definition)), "offered", []byte(lines(v.Other.Definition))))
 	}
 	return d, nil
+}
+
+// asSent returns a definition as its server has sent it, with the characters that were removed. If the server offers another one here, it returns the definition itself.
+func (r *Registrar) asSent(id switchboard.PinID, definition string) []byte {
+	if sent := r.o.Board.Uncleaned(id); sent != nil {
+		clean, _ := scan.CleanJSON(sent)
+		if is, err := admission.DigestOf(clean); err == nil {
+			if want, err := admission.DigestOf([]byte(definition)); err == nil && is == want {
+				return sent
+			}
+		}
+	}
+	return []byte(definition)
 }
 
 func (r *Registrar) verdict(id switchboard.PinID) (*admission.PinVerdict, error) {
@@ -171,7 +293,7 @@ func unknown(id switchboard.PinID) error {
 	return &switchboard.Error{Code: switchboard.CodeBadArguments, Cause: ErrUnknown, Text: "no server here offers " + scan.Spell(id.String()) + ", and none has done so; \"switchboard pins list\" lists what is offered"}
 }
 
-// lines returns a definition with sorted members, one on each line, with invisible characters spelt out.
+// lines returns a definition with sorted members, one on each line, with invisible characters spelt out. Long lines are folded.
 func lines(definition string) string {
 	if definition == "" {
 		return ""
@@ -180,15 +302,62 @@ func lines(definition string) string {
 	if err != nil {
 		text = []byte(definition)
 	}
-	var out bytes.Buffer
-	if json.Indent(&out, text, "", "  ") != nil {
+	var indented bytes.Buffer
+	if json.Indent(&indented, text, "", "  ") != nil {
 		return scan.Spell(definition) + "\n"
 	}
-	all := strings.Split(out.String(), "\n")
-	for i := range all {
-		all[i] = scan.Spell(all[i])
+	var out strings.Builder
+	for line := range strings.SplitSeq(indented.String(), "\n") {
+		foldLine(&out, scan.Spell(line))
 	}
-	return strings.Join(all, "\n") + "\n"
+	return out.String()
+}
+
+// Widths of folded lines, in characters.
+const (
+	foldAlways   = 100 // longer lines are folded
+	foldSentence = 20  // a part ends at the end of a sentence, if it has so many
+	foldWord     = 90  // or behind the next space
+	foldAnywhere = 140
+)
+
+// foldLine writes a line of JSON, in several lines if it is long. Each of them but the first begins with "| ", as no line of JSON does. A line ends where a sentence does, so
+// that the difference of two long texts shows the sentences that differ.
+func foldLine(out *strings.Builder, line string) {
+	if utf8.RuneCountInString(line) <= foldAlways {
+		out.WriteString(line + "\n")
+		return
+	}
+	indent := line[:len(line)-len(strings.TrimLeft(line, " "))]
+	width, before := 0, ""
+	for at := 0; at < len(line); {
+		part := nextPart(line[at:])
+		out.WriteString(part)
+		at += len(part)
+		width += utf8.RuneCountInString(part)
+		sentence := part == `\n` || part == " " && (before == "." || before == "!" || before == "?")
+		if before = part; at < len(line) && (sentence && width >= foldSentence || part == " " && width >= foldWord || width >= foldAnywhere) {
+			out.WriteString("\n" + indent + "| ")
+			width = 0
+		}
+	}
+	out.WriteByte('\n')
+}
+
+// nextPart returns the first character of a text, or the first escape, which is not taken apart.
+func nextPart(text string) string {
+	_, size := utf8.DecodeRuneInString(text)
+	if text[0] != '\\' || len(text) < 2 {
+		return text[:size]
+	}
+	if end := strings.IndexByte(text, '}'); strings.HasPrefix(text, `\u{`) && end > 0 && end <= len(`\u{10ffff`) {
+		return text[:end+1]
+	}
+	if text[1] == 'u' && len(text) >= len(`\u0000`) {
+		return text[:len(`\u0000`)]
+	}
+	_, size = utf8.DecodeRuneInString(text[1:])
+	return text[:1+size]
 }
 
 // A PinDecision is what an officer decides about a definition.
@@ -262,6 +431,9 @@ func (d *PinDecision) check() error {
 // next returns the pin after the decision. An error is a *switchboard.Error.
 func (d *PinDecision) next(v admission.PinVerdict, at time.Time) (admission.Pin, error) {
 	p := v.Pin
+	if d.To == switchboard.LifeDeprecated && d.Digest == "" && v.State != switchboard.LifeActive && v.State != switchboard.LifeDeprecated { // it would be let in unseen
+		return p, &switchboard.Error{Code: switchboard.CodeBadArguments, Text: scan.Spell(d.ID.String()) + " is " + string(v.State) + ", and only a tool in use gets a successor", Hint: "accept it first, or name the digest of the definition that you have looked at"}
+	}
 	if d.To == switchboard.LifeActive || d.To == switchboard.LifeDeprecated && d.Digest != "" {
 		present, definition := p.Digest, p.Definition
 		if v.Other != nil {
