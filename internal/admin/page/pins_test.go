@@ -21,7 +21,7 @@ const (
 // frozenPin is a tool of a server that offers another description.
 func frozenPin() pins.PinDetail {
 	return pins.PinDetail{
-		PinRow:  pins.PinRow{Server: "mail", Kind: switchboard.PinTool, Name: "send", State: switchboard.LifeActive, Frozen: true, Why: "its server offers another definition", Digest: digestOne, Offered: digestTwo, Class: "words", NeedsPerson: true, Since: noon},
+		PinRow:  pins.PinRow{Server: "mail", Kind: switchboard.PinTool, Name: "send", State: switchboard.LifeActive, Frozen: true, Why: "its server offers another definition", Digest: digestOne, PinChange: pins.PinChange{Offered: digestTwo, Class: "words"}, NeedsPerson: true, Since: noon},
 		Differs: []string{"description"},
 		Diff:    "diff admitted offered\n--- admitted\n+++ offered\n@@ -1,3 +1,3 @@\n {\n-  \"description\": \"Sends a mail.\",\n+  \"description\": \"Sends a mail\\u{202e} \\n to \\\"all\\\".\",\n   \"name\": \"send\"\n",
 	}
@@ -37,7 +37,7 @@ func pinsScene(t *testing.T) hostileScene {
 		next := inTurn(texts)
 		row := func(s switchboard.LifeState, frozen bool) pins.PinRow {
 			return pins.PinRow{
-				Server: switchboard.ServerID(next()), Kind: switchboard.PinTool, Name: next(), State: s, Frozen: frozen, Why: next(), Digest: digestOne, Class: "words", Finding: next(), Successor: next(), Since: noon, By: next(), Gone: noon,
+				Server: switchboard.ServerID(next()), Kind: switchboard.PinTool, Name: next(), State: s, Frozen: frozen, Why: next(), Digest: digestOne, PinChange: pins.PinChange{Class: "words", Finding: next()}, Successor: next(), Since: noon, By: next(), Gone: noon,
 				NeedsPerson: frozen, Offered: map[bool]string{true: digestTwo}[frozen],
 			}
 		}

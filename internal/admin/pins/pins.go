@@ -61,6 +61,13 @@ type Registrar struct{ o Options }
 // New returns a Registrar.
 func New(o Options) *Registrar { return &Registrar{o} }
 
+// A PinChange is what a server offers in the place of the admitted definition. The zero PinChange means nothing else.
+type PinChange struct {
+	Offered string `json:"offered,omitempty" doc:"The digest of the definition that the server offers in its place. To accept it, name this digest."`
+	Class   string `json:"class,omitempty" doc:"What the change means: words, wider, narrower, freer or poisoned."`
+	Finding string `json:"finding,omitempty" doc:"The rule of the blocking finding in the offered definition."`
+}
+
 // A PinRow is one definition in a list.
 type PinRow struct {
 	Server switchboard.ServerID `json:"server"`
@@ -77,9 +84,7 @@ type PinRow struct {
 
 	NeedsPerson bool `json:"needs_person,omitempty" doc:"A person should look at it: it is frozen, new or on trial, or suspended, and not by a person."`
 
-	Offered   string `json:"offered,omitempty" doc:"The digest of the definition that the server offers in its place. To accept it, name this digest."`
-	Class     string `json:"class,omitempty" doc:"What the change means: words, wider, narrower, freer or poisoned."`
-	Finding   string `json:"finding,omitempty" doc:"The rule of the blocking finding in the offered definition."`
+	PinChange
 	Successor string `json:"successor,omitempty" doc:"SERVER/TOOL, of a deprecated tool."`
 
 	Since time.Time `json:"since,omitzero" doc:"The first sight, or the decision."`
