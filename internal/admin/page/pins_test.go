@@ -37,8 +37,8 @@ func pinsScene(t *testing.T) hostileScene {
 		next := inTurn(texts)
 		row := func(s switchboard.LifeState, frozen bool) pins.PinRow {
 			return pins.PinRow{
-				Server: switchboard.ServerID(next()), Kind: switchboard.PinTool, Name: next(), State: s, Frozen: frozen, Why: next(), Digest: digestOne, PinChange: pins.PinChange{Class: "words", Finding: next()}, Successor: next(), Since: noon, By: next(), Gone: noon,
-				NeedsPerson: frozen, Offered: map[bool]string{true: digestTwo}[frozen],
+				Server: switchboard.ServerID(next()), Kind: switchboard.PinTool, Name: next(), State: s, Frozen: frozen, Why: next(), Digest: digestOne, PinChange: pins.PinChange{Class: "words", Finding: next(), Offered: map[bool]string{true: digestTwo}[frozen]}, Successor: next(), Since: noon, By: next(), Gone: noon,
+				NeedsPerson: frozen,
 			}
 		}
 		one := pins.PinDetail{PinRow: row(switchboard.LifeSuspended, strings.Contains(address, "tool")), Differs: []string{next(), next()}, Text: "{\n  " + next() + "\n}\n"}
