@@ -70,9 +70,14 @@ func (p pinRoutes) add() {
 	add(a, route{id: "list-pins", method: http.MethodGet, path: "/v1/pins", needs: switchboard.OfficeOperator, summary: "The definitions that servers offer, with their states"},
 		func(_ context.Context, _ asked, in *pinListRequest) (*pinList, error) {
 			out := &pinList{}
-			list := a.o.People.Pins.List(pins.PinFilter{Server: in.Server, Kind: in.Kind, State: in.State, Changed: in.Changed})
-			out.Body.Total, out.Body.NeedsPerson = len(list.Rows), list.NeedsPerson
-			out.Body.Pins, out.Body.Next = cut(in.PageQuery, list.Rows, pins.PlaceOf)
+			r := a.o.People.Pins
+			list := r.List(pins.PinFilter{Server: in.Server, Kind: in.Kind, State: in.State, Changed: in.Changed})
+			out.Body.Total, out.Body.NeedsPerson = len(list.Pins), list.NeedsPerson
+			part, next := cut(in.PageQuery, list.After(in.After), pins.PlaceOf)
+			out.Body.Pins, out.Body.Next = make([]pins.PinRow, len(part)), next
+			for i, p := range part {
+				out.Body.Pins[i] = r.Row(p)
+			}
 			return out, nil
 		})
 	add(a, route{id: "read-pin", method: http.MethodGet, path: "/v1/pins/one", needs: switchboard.OfficeOperator, summary: "One definition: what is let in, and what its server offers in its place"},

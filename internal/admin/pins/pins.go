@@ -7,12 +7,14 @@ package pins
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -130,15 +132,25 @@ func (r *Registrar) rowOf(id switchboard.ServerID, v *admission.PinVerdict) PinR
 			row.Class = ""
 		}
 	}
-	if v.Key.Kind == switchboard.PinTool && r.o.Tool != nil {
-		if t := r.o.Tool(switchboard.ToolID{Server: id, Name: v.Key.Name}); t != nil {
-			row.Risk = t.Contract.Risk
-			if a := t.Admission; a != nil && a.State == switchboard.LifeNew && v.State != switchboard.LifeNew { // the operator's rules keep it out
-				row.State, row.Frozen, row.KeptOut, row.Why = a.State, false, true, scan.Spell(a.Why)
-			}
-		}
+	t, keptOut := r.toolOf(id, v)
+	if t != nil {
+		row.Risk = t.Contract.Risk
+	}
+	if keptOut {
+		row.State, row.Frozen, row.KeptOut, row.Why = t.Admission.State, false, true, scan.Spell(t.Admission.Why)
 	}
 	return row
+}
+
+// toolOf returns the tool that a verdict is about, nil if there is none, and whether the operator's rules keep it out.
+func (r *Registrar) toolOf(id switchboard.ServerID, v *admission.PinVerdict) (t *switchboard.Tool, keptOut bool) {
+	if v.Key.Kind != switchboard.PinTool || r.o.Tool == nil {
+		return nil, false
+	}
+	if t = r.o.Tool(switchboard.ToolID{Server: id, Name: v.Key.Name}); t == nil {
+		return nil, false
+	}
+	return t, t.Admission != nil && t.Admission.State == switchboard.LifeNew && v.State != switchboard.LifeNew
 }
 
 // needsPerson reports whether a person should look at a definition. Who has suspended or retired one has looked at it.
@@ -164,22 +176,53 @@ type PinFilter struct {
 	Changed bool // only those that are not plainly active
 }
 
-func (f *PinFilter) fits(row *PinRow) bool {
+// fits reports whether a verdict fits the filter. keptOut says that the operator's rules keep its tool out.
+func (f *PinFilter) fits(v *admission.PinVerdict, keptOut bool) bool {
+	state, frozen := v.State, v.Frozen
+	if keptOut {
+		state, frozen = switchboard.LifeNew, false
+	}
 	switch {
-	case f.Kind != "" && row.Kind != f.Kind:
+	case f.Kind != "" && v.Key.Kind != f.Kind:
 		return false
 	case f.State == Frozen:
-		return row.Frozen
-	case f.State != "" && string(row.State) != f.State:
+		return frozen
+	case f.State != "" && string(state) != f.State:
 		return false
 	}
-	return !f.Changed || row.State != switchboard.LifeActive || row.Frozen || !row.Gone.IsZero()
+	return !f.Changed || state != switchboard.LifeActive || frozen || !v.Pin.Gone.IsZero()
+}
+
+// A ListedPin is one definition in a list. Registrar.Row returns all of it: rows are large, and a reader sees few of a list.
+type ListedPin struct {
+	server      switchboard.ServerID
+	verdict     *admission.PinVerdict
+	needsPerson bool
+}
+
+// compare returns the order of two definitions, which is that of their places.
+func (p ListedPin) compare(o ListedPin) int {
+	a, b := p.verdict.Key, o.verdict.Key
+	switch {
+	case p.needsPerson && !o.needsPerson:
+		return -1
+	case o.needsPerson && !p.needsPerson:
+		return 1
+	case len(a.Name) > maxPlaceName || len(b.Name) > maxPlaceName:
+		return strings.Compare(PlaceOf(p), PlaceOf(o))
+	}
+	return cmp.Or(strings.Compare(string(p.server), string(o.server)), a.Compare(b))
 }
 
 // A PinList is a list of definitions.
 type PinList struct {
-	Rows        []PinRow // those that need a person first, and then by server, kind and name: in the order of PlaceOf
-	NeedsPerson int      // how many of them need a person
+	Pins        []ListedPin // those that need a person first, and then by server, kind and name: in the order of PlaceOf
+	NeedsPerson int         // how many of them need a person
+}
+
+// After returns the part of the list behind a place.
+func (l *PinList) After(place string) []ListedPin {
+	return l.Pins[sort.Search(len(l.Pins), func(i int) bool { return PlaceOf(l.Pins[i]) > place }):]
 }
 
 // List returns the definitions that fit the filter.
@@ -188,35 +231,26 @@ func (r *Registrar) List(f PinFilter) *PinList {
 	if f.Server == "" {
 		servers = r.o.Board.Servers()
 	}
-	var rows []PinRow
-	var places []rowPlace
 	list := &PinList{}
 	for _, id := range servers {
-		for _, v := range r.o.Board.Verdicts(id) {
-			row := r.rowOf(id, &v)
-			if !f.fits(&row) {
+		verdicts := r.o.Board.Verdicts(id)
+		for i := range verdicts {
+			v := &verdicts[i]
+			if _, keptOut := r.toolOf(id, v); !f.fits(v, keptOut) {
 				continue
 			}
-			places = append(places, rowPlace{PlaceOf(row), len(rows)})
-			rows = append(rows, row)
-			if row.NeedsPerson {
+			p := ListedPin{id, v, needsPerson(v)}
+			if list.Pins = append(list.Pins, p); p.needsPerson {
 				list.NeedsPerson++
 			}
 		}
 	}
-	slices.SortFunc(places, func(a, b rowPlace) int { return strings.Compare(a.place, b.place) })
-	list.Rows = make([]PinRow, len(rows))
-	for i, p := range places {
-		list.Rows[i] = rows[p.row]
-	}
+	slices.SortFunc(list.Pins, ListedPin.compare)
 	return list
 }
 
-// A rowPlace is the place of a row, by its index. To compare rows, as large as they are, takes longer.
-type rowPlace struct {
-	place string
-	row   int
-}
+// Row returns all that a list says about a definition.
+func (r *Registrar) Row(p ListedPin) PinRow { return r.rowOf(p.server, p.verdict) }
 
 // Held returns the definitions that a machine has frozen or suspended, sorted by server, kind and name. It is cheap, and does not wait for the store.
 func (r *Registrar) Held() (rows []PinRow) {
@@ -230,17 +264,17 @@ func (r *Registrar) Held() (rows []PinRow) {
 // maxPlaceName limits the name in a place, in bytes: a place is a part of an address.
 const maxPlaceName = 200
 
-// PlaceOf returns the place of a row in the order of List.
-func PlaceOf(row PinRow) string {
-	first, name := "1 ", row.Name
-	if row.NeedsPerson {
+// PlaceOf returns the place of a definition in the order of List.
+func PlaceOf(p ListedPin) string {
+	first, name := "1 ", p.verdict.Key.Name
+	if p.needsPerson {
 		first = "0 "
 	}
 	if len(name) > maxPlaceName {
 		sum := sha256.Sum256([]byte(name))
 		name = strings.ToValidUTF8(name[:maxPlaceName], "") + " " + hex.EncodeToString(sum[:8])
 	}
-	return first + string(row.Server) + " " + string(row.Kind) + " " + name
+	return first + string(p.server) + " " + string(p.verdict.Key.Kind) + " " + name
 }
 
 // Detail returns one definition with its texts. The error is a *switchboard.Error; its cause is ErrUnknown if there is no such definition.

@@ -333,17 +333,18 @@ func TestTheListHasWhatIsNotPlainlyActiveAndTheDiffSpellsItOut(t *testing.T) {
 	r := serve(t, store.NewMemory(), false)
 	r.offer(t.Context(), strings.Replace(work, "works", "works\u202e", 1), other, strings.Replace(other, "other", "late", 1))
 	var got []string
-	for _, row := range r.List(PinFilter{Changed: true}).Rows {
-		got = append(got, fmt.Sprint(PlaceOf(row), " ", row.State, " ", row.Frozen, " ", row.Class))
+	for _, p := range r.List(PinFilter{Changed: true}).Pins {
+		row := r.Row(p)
+		got = append(got, fmt.Sprint(PlaceOf(p), " ", row.State, " ", row.Frozen, " ", row.Class))
 	}
 	if want := []string{"0 s tool late testing false ", "0 s tool work active true words"}; !slices.Equal(got, want) {
 		t.Errorf("the list is %q, want %q", got, want)
 	}
-	if n := len(r.List(PinFilter{Server: "s"}).Rows); n != 3 {
+	if n := len(r.List(PinFilter{Server: "s"}).Pins); n != 3 {
 		t.Errorf("there are %d definitions", n)
 	}
-	if rows := r.List(PinFilter{Server: "nosuch"}).Rows; rows == nil || len(rows) > 0 {
-		t.Errorf("of an unknown server: %v", rows)
+	if n := len(r.List(PinFilter{Server: "nosuch"}).Pins); n > 0 {
+		t.Errorf("an unknown server has %d definitions", n)
 	}
 	d, err := r.Detail(tool("work"))
 	if err != nil || !strings.Contains(d.Diff, `-  "description": "works",`) || !strings.Contains(d.Diff, `+  "description": "works\u{202e}",`) || !slices.Equal(d.Differs, []string{"description"}) {

@@ -43,13 +43,23 @@ func TestAPersonIsNeededWhereAMachineHasDecidedOrNobodyHas(t *testing.T) {
 func TestThePlaceOfAPinFitsIntoAnAddressAndPutsPeopleFirst(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("é", 3000)
-	rows := []PinRow{
-		{Server: "z", Kind: switchboard.PinTool, Name: "a", NeedsPerson: true},
-		{Server: "a", Kind: switchboard.PinInstructions},
-		{Server: "a", Kind: switchboard.PinTemplate, Name: long},
-		{Server: "a", Kind: switchboard.PinTemplate, Name: long + "x"},
-		{Server: "a", Kind: switchboard.PinTool, Name: "b"},
-		{Server: "a-b", Kind: switchboard.PinTool, Name: "a"},
+	listed := func(server switchboard.ServerID, kind switchboard.PinKind, name string, needsPerson bool) ListedPin {
+		return ListedPin{server, &admission.PinVerdict{Key: admission.PinKey{Kind: kind, Name: name}}, needsPerson}
+	}
+	rows := []ListedPin{
+		listed("z", switchboard.PinTool, "a", true),
+		listed("a", switchboard.PinInstructions, "", false),
+		listed("a", switchboard.PinTemplate, long, false),
+		listed("a", switchboard.PinTemplate, long+"x", false),
+		listed("a", switchboard.PinTool, "b", false),
+		listed("a-b", switchboard.PinTool, "a", false),
+	}
+	for i, p := range rows {
+		for j, o := range rows {
+			if got, want := p.compare(o), strings.Compare(PlaceOf(p), PlaceOf(o)); got != want {
+				t.Errorf("%d and %d are in the order %d, and their places in the order %d", i, j, got, want)
+			}
+		}
 	}
 	var places []string
 	for _, row := range rows {
