@@ -92,7 +92,10 @@ func New(o Options) *API { return &API{o: o} }
 
 // routes returns the handler of all routes.
 func (a *API) routes() http.Handler {
-	a.make.Do(a.makeRoutes)
+	a.make.Do(func() {
+		a.makeRoutes()
+		forgetAnswers(a.huma.OpenAPI())
+	})
 	return a.handler
 }
 
@@ -141,7 +144,7 @@ func (a *API) makeRoutes() {
 	tryRoutes{a}.add()
 	pinRoutes{a}.add()
 	mux.HandleFunc("GET /v1/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
-		text, err := a.huma.OpenAPI().MarshalJSON()
+		text, err := Document(a.o.Version)
 		if err != nil {
 			panic(err)
 		}
