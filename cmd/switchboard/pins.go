@@ -143,7 +143,7 @@ func (c *pinsDiffCmd) Run(ctx context.Context, io streams) error {
 	for line := range strings.Lines(text) {
 		fmt.Fprintln(io.out, printable(strings.TrimSuffix(line, "\n"), 4000))
 	}
-	if digest != "" && (d.Offered != "" || d.State != switchboard.LifeActive) {
+	if digest != "" && (d.Offered != "" || d.State != switchboard.LifeActive) && !(d.KeptOut && d.By != "" && d.Offered == "") {
 		fmt.Fprintf(io.out, "to let it in: switchboard pins accept %s --kind %s --digest %s\n", printable(c.ID, 200), c.Kind, digest)
 	}
 	return nil

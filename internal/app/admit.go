@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -149,4 +150,23 @@ func findSuspect(a *App, id switchboard.PinID, definition []byte) (found []pins.
 		found = append(found, pins.PinFinding{Rule: f.Rule, Means: means[f.Rule], Blocks: f.Tier == suspect.Blocking, Where: f.Where, Text: f.Text})
 	}
 	return found
+}
+
+// maxLoggedOut limits the tools that a log entry names.
+const maxLoggedOut = 5
+
+// logKeptOut logs which of the tools the operator's rules keep out. undecided says that they could not be evaluated for some.
+func logKeptOut(log *slog.Logger, tools []*switchboard.Tool, undecided bool) {
+	count, named := 0, []string(nil)
+	for _, t := range tools {
+		if t.Admission == nil || !t.Admission.KeptOut {
+			continue
+		}
+		if count++; len(named) < maxLoggedOut {
+			named = append(named, t.ID.String()+": "+t.Admission.Why)
+		}
+	}
+	if count > 0 {
+		log.Warn("tools are kept out; see switchboard pins list --state new", "tools", count, "some", strings.Join(named, "; "), "undecided", undecided)
+	}
 }

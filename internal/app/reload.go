@@ -49,6 +49,7 @@ func (a *App) swapState(ctx context.Context, s *servingState) {
 		for _, f := range s.Catalog.Faults() {
 			a.log.Warn("tool refused", "why", f.Error())
 		}
+		logKeptOut(a.log, s.Catalog.Tools(), s.Catalog.Undecided())
 		for _, why := range admin.ProbeFaults(s.State, func(switchboard.ServerID) bool { return true }) {
 			a.log.Warn("a server is not probed as configured", "why", why)
 		}

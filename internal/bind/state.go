@@ -85,7 +85,8 @@ type Input struct {
 	WholeResults bool                 // clients get results of any length in full
 	StatusTool   *switchboard.Tool    // the tool of our own that clients can always list
 
-	Revoked identity.KeyCheck  // says which keys are revoked; nil means none. The states of one process have the same one
+	// The states of one process have the same Local, Revoked and Persons.
+	Revoked identity.KeyCheck  // says which keys are revoked; nil means none
 	Persons *identity.SignedIn // who can call tools on the page
 
 	Offers   []switchboard.Offer

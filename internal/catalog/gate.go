@@ -23,7 +23,7 @@ type gateAnswers struct {
 	undecided bool               // a question must be asked again
 }
 
-// known returns the answers that were given before under the key. v may be nil.
+// knownAnswers returns the answers that were given before under the key. v may be nil.
 func (v *serverState) knownAnswers(key switchboard.Digest) map[uint64]string {
 	if v == nil || v.gated.key != key {
 		return nil
@@ -83,7 +83,7 @@ func (v *serverState) answer(t *switchboard.Tool, hash uint64, why string) {
 
 // takeOut takes a tool out that the catalog has just made.
 func takeOut(t *switchboard.Tool, why string) {
-	t.Admission = &switchboard.Admission{State: switchboard.LifeNew, Why: why}
+	t.Admission = &switchboard.Admission{State: switchboard.LifeNew, Why: why, KeptOut: true}
 }
 
 // Undecided reports whether the gate could not decide about some tools, so that it must be asked again.

@@ -236,7 +236,7 @@ func sameOffer(a, b *switchboard.Offer) bool {
 		}
 	}
 	return a.Stale == b.Stale && a.Instructions == b.Instructions && a.Version == b.Version && a.Modern == b.Modern && (a.Tools == nil) == (b.Tools == nil) &&
-		bytes.Equal(a.Capabilities, b.Capabilities) && bytes.Equal(a.Beside, b.Beside) && maps.EqualFunc(a.Uncleaned, b.Uncleaned, bytes.Equal)
+		bytes.Equal(a.Capabilities, b.Capabilities) && bytes.Equal(a.Beside, b.Beside) && maps.EqualFunc(a.Uncleaned, b.Uncleaned, bytes.Equal) && maps.EqualFunc(a.UncleanedOthers, b.UncleanedOthers, bytes.Equal)
 }
 
 // admit judges one offer, and returns the offer that is passed on, with the notes of lastOffer. No other goroutine uses s.

@@ -228,3 +228,13 @@ func TestWhatIsHeldIsKnownAndToldOnce(t *testing.T) {
 		t.Errorf("%v: these are held: %+v", err, b.Held())
 	}
 }
+
+// A definition can keep its text and get characters that were removed from it. That changes what the offer means.
+func TestAnOfferWithOtherRemovedCharactersIsJudgedAgain(t *testing.T) {
+	a := switchboard.Offer{Server: "s", Prompts: [][]byte{[]byte(`{"name":"p"}`)}}
+	b := a
+	b.UncleanedOthers = map[string][]byte{switchboard.SentKey(switchboard.Prompts, "p"): []byte("{\"name\":\"p\u202e\"}")}
+	if !sameOffer(&a, &a) || sameOffer(&a, &b) || sameOffer(&b, &a) {
+		t.Error("they count as the same offer")
+	}
+}

@@ -31,8 +31,12 @@ type AdmitGate struct {
 
 	risks []switchboard.RiskClass // the classes of the tools that a rule can keep out; nil means any
 
-	mu sync.Mutex // held by an evaluation, so that they do not crowd each other out
+	mu      sync.Mutex // held by an evaluation, so that they do not crowd each other out
+	stopped time.Time  // when the time limit last ended an evaluation
 }
+
+// gateRetry is how long the rules are not evaluated again after the time limit has ended an evaluation: a state waits for each of them.
+const gateRetry = 10 * time.Second
 
 // NewGate returns the gate of the operator's layer. It is nil if no rule of the layer keeps anything out.
 func (e *Engine) NewGate(operator *Layer) (*AdmitGate, error) {
@@ -62,21 +66,37 @@ func (l *Layer) missingInputs() (faults switchboard.Faults) {
 			})
 		}
 		seen := map[string]bool{}
-		ast.WalkRefs(r.Body, func(ref ast.Ref) bool {
-			if len(ref) < 2 || !ref[0].Equal(ast.InputRootDocument) || ref[1].Equal(keyPhase) || ref[1].Equal(keyCandidates) {
+		l.eachNeeded(r, func(needed *CompiledRule) {
+			ast.WalkRefs(needed.Rule, func(ref ast.Ref) bool {
+				if !ref[0].Equal(ast.InputRootDocument) || len(ref) > 1 && (ref[1].Equal(keyPhase) || ref[1].Equal(keyCandidates)) {
+					return false
+				}
+				if what := ref[:min(2, len(ref))].String(); !seen[what] {
+					seen[what] = true
+					fault(what)
+				}
 				return false
-			}
-			if what := ref[:2].String(); !seen[what] {
-				seen[what] = true
-				fault(what)
-			}
-			return false
+			})
 		})
 		if r.reads&readsClock != 0 && !seen["input.now"] {
 			fault("the clock")
 		}
 	}
 	return faults
+}
+
+// eachNeeded calls see with a rule, and with the rules that it refers to, each once.
+func (l *Layer) eachNeeded(r *CompiledRule, see func(*CompiledRule)) {
+	known := map[*CompiledRule]bool{r: true}
+	for todo := []*CompiledRule{r}; len(todo) > 0; todo = todo[1:] {
+		see(todo[0])
+		for _, d := range todo[0].Dependencies {
+			if !known[d] {
+				known[d] = true
+				todo = append(todo, d)
+			}
+		}
+	}
 }
 
 // keepsOut reports whether the layer has an answer AnswerKeepOut: rules of that name, or a package.
@@ -111,6 +131,9 @@ func neededRisks(l *Layer) (risks []switchboard.RiskClass) {
 	return risks
 }
 
+// errGateStopped says why tools are not asked about.
+var errGateStopped = errors.New("the time limit has ended an evaluation of them less than " + gateRetry.String() + " ago")
+
 // Key returns the same value for gates that always answer alike.
 func (g *AdmitGate) Key() switchboard.Digest { return g.layer.digest }
 
@@ -132,13 +155,19 @@ func (g *AdmitGate) KeepOut(tools []*switchboard.Tool) (why []string, failed []e
 		}
 	}
 	for batch := range slices.Chunk(asked, gateBatch) {
-		err := g.ask(tools, batch, why)
+		err := errGateStopped
+		if g.stopped.IsZero() || time.Since(g.stopped) >= gateRetry {
+			err = g.ask(tools, batch, why)
+		}
+		if err != nil && wasStopped(err) {
+			g.stopped = time.Now()
+		}
 		for _, i := range batch { // one of them must not keep out the others
 			if err == nil {
 				break
 			}
 			one := err
-			if !wasStopped(err) {
+			if !wasStopped(err) && !errors.Is(err, errGateStopped) {
 				one = g.ask(tools, []int{i}, why)
 			}
 			if one != nil {

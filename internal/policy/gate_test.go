@@ -109,6 +109,9 @@ keep_out[c.id] contains "slow" if {
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("it took %v", took)
 	}
+	if _, failed = g.KeepOut(policytest.Three); failed == nil || failed[0] == nil || !strings.Contains(failed[0].Error(), "has ended an evaluation of them less than") {
+		t.Errorf("asked again at once, failed is %v", failed)
+	}
 }
 
 func TestRulesOfAnotherShapeAreAFault(t *testing.T) {
@@ -170,10 +173,12 @@ func TestARuleThatReadsWhatThePhaseAdmitDoesNotHaveIsAFault(t *testing.T) {
 		`every k in c.capabilities { k.verb == input.mode }`:     "input.mode",
 		`time.now_ns() > 0`:                                      "the clock",
 		`input.now > "2026"`:                                     "input.now",
+		`is_acme`:                                                "input.tenant_id",
+		`x := input; x.tenant_id == "acme"`:                      "input,",
 		`input.phase == "admit"; c.evidence.risk == "high"`:      "",
 		`count([d | some d in input.candidate_tools]) > 1; c.id`: "",
 	} {
-		rules := policytest.AllowAll + "keep_out[c.id] contains \"x\" if {\nsome c in input.candidate_tools\n" + body + "\n}\n"
+		rules := policytest.AllowAll + "keep_out[c.id] contains \"x\" if {\nsome c in input.candidate_tools\n" + body + "\n}\nis_acme if input.tenant_id == \"acme\"\n"
 		_, err := policy.Compile(policy.Operator, []switchboard.PolicyFile{policytest.Source(policy.Operator, rules)})
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), "keep_out reads "+want)) {
 			t.Errorf("%s is answered %v", body, err)

@@ -15,7 +15,7 @@ const (
 	LifeDeprecated LifeState = "deprecated" // a candidate that has a successor
 	LifeRetired    LifeState = "retired"    // no candidate, and it cannot come back as new
 	LifeSuspended  LifeState = "suspended"  // no candidate until its definition is accepted, or the admitted one is offered again
-	LifeNew        LifeState = "new"        // no candidate: no person has let it in, and strict trust asks for that
+	LifeNew        LifeState = "new"        // no candidate: no person has let it in, and strict trust asks for that, or the operator's rules keep it out
 )
 
 // A PinKind is the kind of thing that a pin is for.
@@ -131,4 +131,7 @@ type Admission struct {
 	Why string `json:",omitempty"`
 
 	Successor string `json:",omitempty"` // as in AdmittedPin
+
+	// KeptOut says that the state is LifeNew because the operator's rules of the phase admit keep the tool out.
+	KeptOut bool `json:",omitempty"`
 }

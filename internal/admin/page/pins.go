@@ -123,7 +123,7 @@ func loadPin(q *viewQuery, answer []byte) (any, error) {
 		v.Lines, v.Cut = definitionLines(v.Diff, true)
 		digest = v.Offered
 	}
-	decided := v.State == switchboard.LifeActive && v.By != "" && v.Offered == ""
+	decided := (v.State == switchboard.LifeActive || v.KeptOut) && v.By != "" && v.Offered == ""
 	if len(v.Lines) > 0 && v.Cut == 0 && !decided {
 		v.Accept = digest
 	}
@@ -201,6 +201,8 @@ func classWords(class string) string {
 // pinWords says what the state of a pin means, after its name.
 func pinWords(row *pins.PinRow) string {
 	switch {
+	case row.KeptOut:
+		return "is kept out by the operator's rules: no task gets it"
 	case row.Frozen && row.State == switchboard.LifeTesting:
 		return "is on trial and frozen: tenants that try it keep the admitted definition"
 	case row.Frozen:

@@ -106,6 +106,11 @@ func TestAPinIsOfferedTheDecisionsThatFitItsState(t *testing.T) {
 	plain := func(s switchboard.LifeState, by string) pins.PinDetail {
 		return pins.PinDetail{PinRow: pins.PinRow{Server: "mail", Kind: switchboard.PinTool, Name: "send", State: s, Digest: digestOne, By: by}, Text: text}
 	}
+	keptOut := func(by string) pins.PinDetail {
+		d := plain(switchboard.LifeNew, by)
+		d.KeptOut = true
+		return d
+	}
 	long, wide, unknown, prompt := frozenPin(), frozenPin(), frozenPin(), plain(switchboard.LifeActive, "")
 	long.Diff += strings.Repeat("+  | more\n", 1200)
 	wide.Diff += "+" + strings.Repeat("x", 1200) + "\n"
@@ -126,6 +131,8 @@ func TestAPinIsOfferedTheDecisionsThatFitItsState(t *testing.T) {
 		{"suspended", plain(switchboard.LifeSuspended, "ann"), "accept retire"},
 		{"retired", plain(switchboard.LifeRetired, "ann"), "accept"},
 		{"deprecated", plain(switchboard.LifeDeprecated, "ann"), "accept suspend retire deprecate"},
+		{"kept out by the operator's rules", keptOut(""), "accept suspend retire"},
+		{"kept out, and let in by a person", keptOut("ann"), "suspend retire"},
 		{"a prompt", prompt, "accept suspend retire"},
 	} {
 		d.api = route(map[string]any{"/v1/pins/one": tt.is})

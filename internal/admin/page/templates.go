@@ -62,7 +62,11 @@ func (s *templateSet) needed(view string) []string {
 	paths, seen := []string{viewsFolder + view}, map[string]bool{view: true}
 	for i := 0; i < len(paths); i++ {
 		for _, m := range usedTemplate.FindAllStringSubmatch(viewText(path.Base(paths[i])), -1) {
-			if file := s.homes()[m[1]]; file != "" && !seen[file] {
+			file, ok := s.homes()[m[1]]
+			if !ok {
+				panic(paths[i] + " uses the template " + m[1] + ", which no file defines")
+			}
+			if !seen[file] {
 				seen[file] = true
 				paths = append(paths, viewsFolder+file)
 			}

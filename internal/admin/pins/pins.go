@@ -123,7 +123,7 @@ type PinFinding struct {
 
 func (r *Registrar) rowOf(id switchboard.ServerID, v *admission.PinVerdict) PinRow {
 	row := PinRow{
-		Server: id, Kind: v.Key.Kind, Name: v.Key.Name, State: v.State, Frozen: v.Frozen, Why: scan.Spell(v.Why), Digest: v.Pin.Digest, NeedsPerson: needsPerson(v),
+		Server: id, Kind: v.Key.Kind, Name: v.Key.Name, State: v.State, Frozen: v.Frozen, Why: scan.Spell(v.Why), Digest: v.Pin.Digest,
 		Successor: v.Successor, Since: v.Pin.Since, By: v.Pin.By, Gone: v.Pin.Gone,
 	}
 	if v.Other != nil {
@@ -133,6 +133,7 @@ func (r *Registrar) rowOf(id switchboard.ServerID, v *admission.PinVerdict) PinR
 		}
 	}
 	t, keptOut := r.toolOf(id, v)
+	row.NeedsPerson = needsPerson(v, keptOut)
 	if t != nil {
 		row.Risk = t.Contract.Risk
 	}
@@ -150,11 +151,15 @@ func (r *Registrar) toolOf(id switchboard.ServerID, v *admission.PinVerdict) (t 
 	if t = r.o.Tool(switchboard.ToolID{Server: id, Name: v.Key.Name}); t == nil {
 		return nil, false
 	}
-	return t, t.Admission != nil && t.Admission.State == switchboard.LifeNew && v.State != switchboard.LifeNew
+	return t, t.Admission != nil && t.Admission.KeptOut
 }
 
 // needsPerson reports whether a person should look at a definition. Who has suspended or retired one has looked at it.
-func needsPerson(v *admission.PinVerdict) bool {
+// keptOut says that the operator's rules keep the tool out: many of them ask whether a person has let it in.
+func needsPerson(v *admission.PinVerdict, keptOut bool) bool {
+	if keptOut {
+		return v.Pin.By == "" && v.Pin.Gone.IsZero()
+	}
 	switch v.State {
 	case switchboard.LifeTesting, switchboard.LifeNew:
 		return v.Pin.Gone.IsZero()
@@ -236,10 +241,11 @@ func (r *Registrar) List(f PinFilter) *PinList {
 		verdicts := r.o.Board.Verdicts(id)
 		for i := range verdicts {
 			v := &verdicts[i]
-			if _, keptOut := r.toolOf(id, v); !f.fits(v, keptOut) {
+			_, keptOut := r.toolOf(id, v)
+			if !f.fits(v, keptOut) {
 				continue
 			}
-			p := ListedPin{id, v, needsPerson(v)}
+			p := ListedPin{id, v, needsPerson(v, keptOut)}
 			if list.Pins = append(list.Pins, p); p.needsPerson {
 				list.NeedsPerson++
 			}
@@ -256,7 +262,9 @@ func (r *Registrar) Row(p ListedPin) PinRow { return r.rowOf(p.server, p.verdict
 func (r *Registrar) Held() (rows []PinRow) {
 	held := r.o.Board.Held()
 	for i := range held {
-		rows = append(rows, r.rowOf(held[i].Server, &held[i].PinVerdict))
+		if row := r.rowOf(held[i].Server, &held[i].PinVerdict); !row.KeptOut {
+			rows = append(rows, row)
+		}
 	}
 	return rows
 }
@@ -431,10 +439,13 @@ func (r *Registrar) Decide(ctx context.Context, d PinDecision) (*PinDetail, erro
 		Principal: receipt.Subject{ID: d.By.ID, Auth: d.By.Auth}, Server: d.ID.Server, Method: methods[d.To],
 		Note: strings.TrimSpace(scan.Spell(d.ID.String()) + " " + d.Digest + " " + scan.Spell(d.Why)),
 	}, func() error { return r.decide(ctx, d) })
+	if err != nil && d.To == switchboard.LifeActive {
+		return nil, err
+	}
+	r.o.Admit(ctx) // also if the file does not have yet what the store has
 	if err != nil {
 		return nil, err
 	}
-	r.o.Admit(ctx)
 	return r.Detail(d.ID)
 }
 
@@ -525,6 +536,10 @@ func (r *Registrar) write(ctx context.Context, d PinDecision) error {
 	if !r.o.HasFile {
 		return nil
 	}
+	hint := "nothing was decided; repair the file first"
+	if d.To != switchboard.LifeActive { // the store has it
+		hint = "it counts, but the file does not have it; repair the file, and decide again"
+	}
 	_, err := change.EditPins(ctx, r.o.Editor, d.By, d.Why, func(text []byte) ([]byte, error) {
 		v, err := r.verdict(d.ID)
 		if err != nil {
@@ -533,7 +548,7 @@ func (r *Registrar) write(ctx context.Context, d PinDecision) error {
 		present := map[switchboard.PinID]switchboard.AdmittedPin{}
 		if text != nil {
 			if present, err = lockfile.Read(lockfile.Name, text); err != nil {
-				return nil, &switchboard.Error{Code: switchboard.CodeConfig, Text: err.Error(), Hint: "nothing was decided; repair the file first"}
+				return nil, &switchboard.Error{Code: switchboard.CodeConfig, Text: err.Error(), Hint: hint}
 			}
 		}
 		if e, named := present[d.ID]; named && d.To == switchboard.LifeActive && e.Digest == d.Digest && e.State == d.To {

@@ -34,9 +34,24 @@ func TestAPersonIsNeededWhereAMachineHasDecidedOrNobodyHas(t *testing.T) {
 		{"one that is retired", admission.PinVerdict{State: switchboard.LifeRetired, Pin: pinned(switchboard.LifeRetired)}, false},
 		{"one with a successor", admission.PinVerdict{State: switchboard.LifeDeprecated, Pin: pinned(switchboard.LifeDeprecated)}, false},
 	} {
-		if got := needsPerson(&tt.is); got != tt.want {
+		if got := needsPerson(&tt.is, false); got != tt.want {
 			t.Errorf("%s needs a person: %t", tt.what, got)
 		}
+	}
+}
+
+func TestWhatTheOperatorsRulesKeepOutNeedsAPersonUntilOneHasLookedAtIt(t *testing.T) {
+	t.Parallel()
+	v := admission.PinVerdict{Key: admission.PinKey{Kind: switchboard.PinTool, Name: "work"}, State: switchboard.LifeActive, Pin: admission.Pin{State: switchboard.LifeActive, Digest: "d1:1"}}
+	r := New(Options{Tool: func(switchboard.ToolID) *switchboard.Tool {
+		return &switchboard.Tool{ToolStanding: switchboard.ToolStanding{Admission: &switchboard.Admission{State: switchboard.LifeNew, Why: "a rule", KeptOut: true}}}
+	}})
+	if row := r.rowOf("a", &v); !row.KeptOut || row.State != switchboard.LifeNew || row.Why != "a rule" || !row.NeedsPerson {
+		t.Errorf("at first sight it is %+v", row)
+	}
+	v.Pin.By = "ann"
+	if row := r.rowOf("a", &v); !row.KeptOut || row.NeedsPerson {
+		t.Errorf("let in by ann, it is %+v", row)
 	}
 }
 
