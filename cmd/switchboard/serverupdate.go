@@ -58,7 +58,7 @@ func (c *serverUpdateCmd) Run(ctx context.Context, io streams) error {
 	if c.Accept != "" {
 		return c.take(ctx, io, lock)
 	}
-	return c.look(ctx, io, text, lock)
+	return c.look(ctx, io, text, present, lock)
 }
 
 // packageOf returns the package that the row of a server names.
@@ -101,8 +101,8 @@ func (c *serverUpdateCmd) withVersion(text []byte, lock *packagelock.Lock) ([]by
 	return edit.Set(c.Config, text, []string{"servers", string(c.ID), "package", "npm"}, &document.Node{Kind: document.KindText, Text: lock.Spec.String()})
 }
 
-// look shows what the lock would change.
-func (c *serverUpdateCmd) look(ctx context.Context, io streams, text []byte, lock *packagelock.Lock) error {
+// look shows what the lock would change. present is the package in the row.
+func (c *serverUpdateCmd) look(ctx context.Context, io streams, text []byte, present packagelock.Spec, lock *packagelock.Lock) error {
 	next, err := c.withVersion(text, lock)
 	if err != nil {
 		return err
@@ -122,11 +122,18 @@ func (c *serverUpdateCmd) look(ctx context.Context, io streams, text []byte, loc
 		return err
 	}
 	was, _ := packagelock.Read(old) // one that cannot be read is replaced
+	if was != nil && was.Spec != present {
+		was = nil // it is not the lock of the row
+	}
 	program, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	l, err := update.Preview(ctx, &cfg.Servers[i], was, lock, []string{program, "guard"})
+	own := cfg.OwnFiles()
+	if data, err := filepath.Abs((&commonFlags{Config: c.Config, Data: c.Data}).dataDir()); err == nil {
+		own = append(own, data)
+	}
+	l, err := update.Preview(ctx, &cfg.Servers[i], was, lock, []string{program, "guard"}, own)
 	if err != nil {
 		return err
 	}
@@ -163,7 +170,10 @@ func (c *serverUpdateCmd) print(w io.Writer, l *update.Look) {
 		if p.WantedScripts {
 			what += "; it wants to run a program when it is installed, and does not get to"
 		}
-		fmt.Fprintf(w, "  %s  %s\n", printable(p.Name, 80), what)
+		if p.Alias != "" {
+			what = "which is " + p.Alias + ", " + what
+		}
+		fmt.Fprintf(w, "  %s  %s\n", printable(p.Name, 80), printable(what, 200))
 	}
 	if more := len(l.Packages) - most; more > 0 {
 		fmt.Fprintf(w, "  and %d more; --json lists all\n", more)
@@ -189,34 +199,34 @@ func (c *serverUpdateCmd) print(w io.Writer, l *update.Look) {
 }
 
 // take writes the lock and the version, if the lock is the one that was shown.
-func (c *serverUpdateCmd) take(ctx context.Context, io streams, lock *packagelock.Lock) (err error) {
+func (c *serverUpdateCmd) take(ctx context.Context, io streams, lock *packagelock.Lock) error {
 	if d := lock.Digest(); d != c.Accept {
 		return fmt.Errorf("nothing was changed: what npm would install now has the digest %s, so it is another thing than you have looked at; look again: switchboard server update %s %s", d, c.ID, lock.Spec.Version)
 	}
-	path, old, err := c.lockPath()
+	path, _, err := c.lockPath()
 	if err != nil {
 		return err
 	}
 	e := newConfigEdit(c.Config, c.DryRun, io)
 	r := c.findRunning(ctx)
-	if !c.DryRun {
-		if err := ownfile.MakeFolders(filepath.Dir(path)); err != nil {
-			return err
-		}
-		if err := writeLock(ctx, path, lock.Text); err != nil {
-			return err
-		}
-		defer func() {
-			if err != nil && !errors.Is(err, errNegative) {
-				err = errors.Join(err, writeLock(context.WithoutCancel(ctx), path, old))
-			}
-		}()
-	}
-	if err := e.apply(ctx, func(text []byte) (configChange, error) {
+	restore := func() error { return nil }
+	err = e.apply(ctx, func(text []byte) (configChange, error) { // which holds the lock of the file, so that no two commands mix
 		next, err := c.withVersion(text, lock)
-		return configChange{text: next, unchecked: c.DryRun}, err
-	}); err != nil || c.DryRun {
-		return err
+		if err != nil || c.DryRun {
+			return configChange{text: next, unchecked: c.DryRun}, err
+		}
+		path, old, err := c.lockPath()
+		if err != nil {
+			return configChange{}, err
+		}
+		restore = func() error { return writeLock(context.WithoutCancel(ctx), path, old) }
+		return configChange{text: next}, errors.Join(ownfile.MakeFolders(filepath.Dir(path)), writeLock(ctx, path, lock.Text))
+	})
+	if err != nil {
+		return errors.Join(err, restore())
+	}
+	if c.DryRun {
+		return nil
 	}
 	fmt.Fprintf(io.out, "%s: server %s has %s now\nwrote %s\n", e.file, c.ID, lock.Spec, path)
 	return r.tellAdded(ctx, io, e.file, c.ID, c.Wait)

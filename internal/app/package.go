@@ -1,23 +1,18 @@
 package app
 
-import (
-	"os"
-	"path/filepath"
-)
+import "path/filepath"
 
 // packagesName is the folder of installed packages, in the data folder. A program sees its own package there, and nothing else.
 const packagesName = "packages"
 
-// packagesFolder returns the folder that packages are installed below: in the data folder, or among the caches of the user if there is none.
+// packagesFolder returns the folder that packages are installed below, in the data folder; "" if there is none.
 func packagesFolder(data string) string {
-	if data != "" {
-		if abs, err := filepath.Abs(data); err == nil {
-			return filepath.Join(abs, packagesName)
-		}
+	if data == "" {
+		return ""
 	}
-	cache, err := os.UserCacheDir()
+	abs, err := filepath.Abs(data)
 	if err != nil {
-		cache = os.TempDir()
+		return ""
 	}
-	return filepath.Join(cache, "switchboard", packagesName)
+	return filepath.Join(abs, packagesName)
 }

@@ -195,10 +195,11 @@ func (x serverCheck) startServer(ctx context.Context, s switchboard.Server, toke
 	}
 	if s.Package.Name != "" {
 		dir, err := os.MkdirTemp("", "switchboard-doctor-") // so that nothing of a Switchboard that runs is touched
-		if err == nil {
-			defer func() { _ = os.RemoveAll(dir) }()
-			o.Prepare = npm.NewKeeper(dir, nil, slog.New(slog.DiscardHandler)).Prepare
+		if err != nil {
+			dir = ""
 		}
+		defer func() { _ = os.RemoveAll(dir) }()
+		o.Prepare = npm.NewKeeper(dir, nil, slog.New(slog.DiscardHandler)).Prepare
 	}
 	fleet := upstream.New(o)
 	fleet.Set([]switchboard.Server{s})

@@ -29,14 +29,19 @@ const (
 
 	maxSaid = 4 << 10 // bytes of npm's words
 
-	lockName = "package-lock.json"
+	lockName  = "package-lock.json"
+	cacheName = ".npm-cache"
 )
 
 // ErrNoClient says that npm is not installed.
 var ErrNoClient = errors.New("npm is not installed: it comes with Node.js, https://nodejs.org")
 
-// quiet are flags of each npm command that installs: no script runs, and npm asks and tells nothing.
-var quiet = []string{"--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error"}
+// strict are flags of each npm command: no script runs, nothing but packages of the registry is fetched, and npm asks and tells nothing. npm passes over those that it does
+// not know yet.
+var strict = []string{
+	"--ignore-scripts", "--allow-git=none", "--allow-remote=none", "--allow-file=none", "--allow-directory=none", "--no-workspaces",
+	"--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error",
+}
 
 // LatestVersion asks the registry which version of the package has the tag latest.
 func LatestVersion(ctx context.Context, name string) (string, error) {
@@ -45,7 +50,7 @@ func LatestVersion(ctx context.Context, name string) (string, error) {
 		return "", err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	out, err := run(ctx, dir, "view", "--json", name+"@latest", "version")
+	out, err := run(ctx, dir, filepath.Join(dir, cacheName), "view", "--json", name+"@latest", "version")
 	if err != nil {
 		return "", err
 	}
@@ -56,7 +61,7 @@ func LatestVersion(ctx context.Context, name string) (string, error) {
 	return version, nil
 }
 
-// MakeLock asks npm which packages the package needs now. Nothing of them is fetched.
+// MakeLock asks npm which packages the package needs now. npm reads what the registry says about them, and fetches no package.
 func MakeLock(ctx context.Context, spec packagelock.Spec) (*packagelock.Lock, error) {
 	dir, err := os.MkdirTemp("", "switchboard-npm-")
 	if err != nil {
@@ -66,7 +71,7 @@ func MakeLock(ctx context.Context, spec packagelock.Spec) (*packagelock.Lock, er
 	if err := writeManifest(dir, spec); err != nil {
 		return nil, err
 	}
-	if _, err := run(ctx, dir, slices.Concat([]string{"install", "--package-lock-only", "--save-exact", "--omit=dev", "--omit-lockfile-registry-resolved"}, quiet)...); err != nil {
+	if _, err := run(ctx, dir, filepath.Join(dir, cacheName), "install", "--package-lock-only", "--save-exact", "--omit=dev", "--omit-lockfile-registry-resolved"); err != nil {
 		return nil, err
 	}
 	text, err := os.ReadFile(filepath.Join(dir, lockName))
@@ -80,16 +85,23 @@ func MakeLock(ctx context.Context, spec packagelock.Spec) (*packagelock.Lock, er
 	return l, nil
 }
 
-// Install installs the packages of the lock in an empty folder. npm checks their integrity values.
-func Install(ctx context.Context, l *packagelock.Lock, dir string) error {
+// Install installs the packages of the lock in an empty folder. npm checks their integrity values. cache is a folder for what npm has fetched; servers must not be able to
+// write there, as some can in the cache of the user.
+func Install(ctx context.Context, l *packagelock.Lock, dir, cache string) error {
 	if err := writeManifest(dir, l.Spec); err != nil {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(dir, lockName), l.Text, 0o600); err != nil {
 		return err
 	}
-	_, err := run(ctx, dir, slices.Concat([]string{"ci", "--omit=dev"}, quiet)...)
-	return err
+	if _, err := run(ctx, dir, cache, "ci", "--omit=dev"); err != nil {
+		return err
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "node_modules", ".package-lock.json"))
+	if err != nil {
+		return fmt.Errorf("npm does not say what it has installed: %w", err)
+	}
+	return l.Installed(text)
 }
 
 // writeManifest writes the package.json that names the package.
@@ -101,15 +113,15 @@ func writeManifest(dir string, spec packagelock.Spec) error {
 	return os.WriteFile(filepath.Join(dir, "package.json"), text, 0o600)
 }
 
-// run runs npm in a folder, and returns what it prints. The error has its words.
-func run(ctx context.Context, dir string, args ...string) ([]byte, error) {
+// run runs npm in a folder, and returns what it prints. The error has its words. The prefix is named, or npm would look for settings in the folders above.
+func run(ctx context.Context, dir, cache string, args ...string) ([]byte, error) {
 	program, err := exec.LookPath("npm")
 	if err != nil {
 		return nil, ErrNoClient
 	}
 	limited, cancel := context.WithTimeout(ctx, installTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(limited, program, args...)
+	cmd := exec.CommandContext(limited, program, slices.Concat(args, strict, []string{"--prefix=" + dir, "--cache=" + cache})...)
 	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, clientEnv(os.Environ()), 2*time.Second
 	var out, said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &said

@@ -63,8 +63,8 @@ func digestLink(to io.Writer, root *os.Root, name string) error {
 	if err != nil {
 		return err
 	}
-	if !filepath.IsLocal(filepath.Join(filepath.Dir(name), target)) || filepath.IsAbs(target) {
-		return fmt.Errorf("the link %s leads out of the folder", name)
+	if _, err := root.Stat(name); err != nil || filepath.IsAbs(target) {
+		return fmt.Errorf("the link %s leads out of the folder, or nowhere", name)
 	}
 	_, err = fmt.Fprintf(to, "link %q %q\n", name, filepath.ToSlash(target))
 	return err

@@ -58,6 +58,9 @@ func (k *Keeper) Prepare(ctx context.Context, s *switchboard.Server) (*switchboa
 	if s.Package.Name == "" {
 		return s, nil
 	}
+	if k.dir == "" {
+		return nil, errors.New("a package is installed below the data folder, and there is none; start Switchboard with --data DIR")
+	}
 	l, err := packagelock.Read([]byte(s.Package.Lock))
 	if err != nil {
 		return nil, fmt.Errorf("its lock cannot be used: %w", err)
@@ -137,6 +140,10 @@ func (k *Keeper) install(ctx context.Context, id switchboard.ServerID, l *packag
 	if k.store != nil && !slices.Contains(kept, string(sum)) {
 		return "", fmt.Errorf("%w, so %s is not started: look who has changed them, then delete the folder %s, and it is installed again", ErrChanged, l.Spec, dir)
 	}
+	used := time.Now()
+	if err := os.Chtimes(dir, used, used); err != nil { // so that it is not removed while programs run from it; see removeOld
+		return "", err
+	}
 	return dir, nil
 }
 
@@ -164,7 +171,7 @@ func (k *Keeper) installNew(ctx context.Context, id switchboard.ServerID, l *pac
 		return "", err
 	}
 	defer func() { _ = os.RemoveAll(aside) }() // it has another name by then, or is of no use
-	if err := Install(ctx, l, aside); err != nil {
+	if err := Install(ctx, l, aside, filepath.Join(k.dir, cacheName)); err != nil {
 		return "", err
 	}
 	sum, err := DigestFolder(aside)
@@ -187,7 +194,7 @@ func (k *Keeper) installNew(ctx context.Context, id switchboard.ServerID, l *pac
 // newPrefix begins the names of folders that npm is installing packages in.
 const newPrefix = ".new-"
 
-// removeOld removes the folders of other versions that have not been used for long.
+// removeOld removes the folders of other versions that no program has been started from for long.
 func (k *Keeper) removeOld(of, but string) {
 	entries, err := os.ReadDir(of)
 	if err != nil {

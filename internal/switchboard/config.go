@@ -126,7 +126,7 @@ func (c *Confinement) Equal(o *Confinement) bool {
 type Package struct {
 	Name, Version string
 
-	// Lock is the text of the lock file, which says exactly which packages belong to it; see npm.ParseLock.
+	// Lock is the text of the lock file, which says exactly which packages belong to it; see packagelock.Read.
 	Lock string
 
 	// Dir is the folder that it is installed in, where the row is one to start a process with; "" in a configuration.

@@ -38,7 +38,7 @@ func TestARuleAboutFindingsIsTriedOnRecordedDecisions(t *testing.T) {
 		ok := slices.ContainsFunc(d.Changes, func(c change) bool { return c.Tool == "a/whisper" })
 		return rig.ReasonUnless(ok && len(d.Changes) == 1, fmt.Sprintf("%+v", d))
 	})
-	if a := g.AskAdmin(t, "", http.MethodGet, "/v1/pins/one?server=a&name=whisper", ""); !strings.Contains(a.Body, `"risk":"high"`) || !strings.Contains(a.Body, `{"rule":"secrecy","tier":"looking"}`) {
+	if a := g.AskAdmin(t, "", http.MethodGet, "/v1/pins/one?server=a&name=whisper", ""); !strings.Contains(a.Body, `"risk":"high"`) || !strings.Contains(a.Body, `{"rule":"secrecy","means":`) {
 		t.Errorf("its pin is %s", a.Body)
 	}
 	rig.WriteFile(t, filepath.Join(dir, file), readsWords)

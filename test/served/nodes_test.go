@@ -130,12 +130,18 @@ func outlived(t *testing.T, store string, part func()) {
 	if took := time.Duration(patient.Load()); took > rig.Patience/3 {
 		late.Add("with the store there, a call took %s", took)
 	}
-	if len(all) < calls || lost > 2 {
-		t.Errorf("%d calls were made and %d were lost, of 2 that can have been under way", len(all), lost)
+	if ending := killed.Sub(killing); lost > 2 && ending > 50*time.Millisecond { // a client that has lost one call makes another while the replica still ends
+		late.Add("%d calls were lost while the replica ended, which took %s", lost, ending)
+	} else if lost > 2 {
+		t.Errorf("%d calls were lost, of 2 that can have been under way", lost)
+	}
+	if len(all) < calls {
+		t.Errorf("%d calls were made, want %d", len(all), calls)
 	}
 	out, errs, code := rig.Command(t, c.Dir, "receipts", "verify")
 	if code != 0 {
 		t.Errorf("receipts verify: %s%s", out, errs)
 	}
 	t.Logf("%d calls, %d lost with the replica, refused while part of the store was away: %v; all was served %s after it was back", len(all), lost, refused, whole.Sub(back))
+	late.State(t)
 }

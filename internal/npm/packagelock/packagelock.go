@@ -71,6 +71,10 @@ type LockedPackage struct {
 	Integrity string            // "" for one that comes with the file of another package
 	Programs  map[string]string // files by the names of programs
 	Scripts   bool              // it wants to run a program when it is installed; it does not get to
+	Name      string            // if it is another one than that of its folder (an alias); else ""
+
+	bundled bool     // it comes in the file of another package
+	bundles []string // the packages in its own file
 }
 
 // readMembers reads members of a JSON object as npm does: by their exact names, and the last one counts.
@@ -129,25 +133,51 @@ func Read(text []byte) (*Lock, error) {
 		}
 		l.Packages[folder] = p
 	}
-	if own, ok := l.Packages[l.Home()]; !ok || own.Version != l.Spec.Version {
+	if own, ok := l.Packages[l.Home()]; !ok || own.Version != l.Spec.Version || own.Name != "" || own.bundled {
 		return nil, fmt.Errorf("it does not have %s itself", l.Spec)
+	}
+	for folder, p := range l.Packages {
+		if p.bundled && !l.isBundled(folder) {
+			return nil, fmt.Errorf("%s: it is said to come in the file of another package, and no package above it says so", folder)
+		}
 	}
 	return l, nil
 }
 
+// isBundled reports whether the package that a folder is nested in says that it comes in its own file. npm fetches it otherwise, without an integrity value.
+func (l *Lock) isBundled(folder string) bool {
+	const nested = "/node_modules/"
+	i := strings.LastIndex(folder, nested)
+	if i < 0 {
+		return false
+	}
+	return slices.Contains(l.Packages[folder[:i]].bundles, folder[i+len(nested):])
+}
+
 // parseLocked reads one package of a lock.
 func parseLocked(folder string, raw json.RawMessage) (p LockedPackage, err error) {
-	var link, bundled bool
-	if readMembers(raw, map[string]any{"version": &p.Version, "integrity": &p.Integrity, "bin": &p.Programs, "hasInstallScript": &p.Scripts, "link": &link, "inBundle": &bundled}) != nil {
+	var link, shrinkwrap bool
+	var resolved string
+	if readMembers(raw, map[string]any{
+		"name": &p.Name, "version": &p.Version, "integrity": &p.Integrity, "bin": &p.Programs, "hasInstallScript": &p.Scripts, "resolved": &resolved,
+		"link": &link, "inBundle": &p.bundled, "bundleDependencies": &p.bundles, "hasShrinkwrap": &shrinkwrap,
+	}) != nil {
 		return p, errors.New("it cannot be read")
 	}
+	const only = "; only packages of a registry are installed"
 	switch {
 	case !strings.HasPrefix(folder, "node_modules/") || !filepath.IsLocal(filepath.FromSlash(folder)) || path.Clean(folder) != folder:
 		return p, errors.New("this is no folder below node_modules")
 	case link:
-		return p, errors.New("it is a link to another folder; only packages of a registry are installed")
-	case !bundled && !hashPattern.MatchString(p.Integrity):
-		return p, errors.New("it has no integrity value of the kind sha512, so nobody could say which program it is; only packages of a registry are installed")
+		return p, errors.New("it is a link to another folder" + only)
+	case resolved != "":
+		return p, errors.New("it names an address to get it from" + only)
+	case p.Name != "" && !IsName(p.Name) || !IsVersion(p.Version):
+		return p, errors.New("it has no exact version" + only)
+	case shrinkwrap:
+		return p, errors.New("it has a lock of its own, which nobody would compare")
+	case !p.bundled && !hashPattern.MatchString(p.Integrity):
+		return p, errors.New("it has no integrity value of the kind sha512, so nobody could say which program it is" + only)
 	}
 	for name, file := range p.Programs {
 		if !filepath.IsLocal(filepath.FromSlash(file)) {
@@ -160,13 +190,39 @@ func parseLocked(folder string, raw json.RawMessage) (p LockedPackage, err error
 // Home returns the folder of the package itself, with slashes.
 func (l *Lock) Home() string { return "node_modules/" + l.Spec.Name }
 
-// Digest returns the digest of the packages: their folders, versions and integrity values. The address of the registry does not count.
+// Digest returns the digest of the packages: their folders, names, versions and integrity values, and the programs of the package itself.
 func (l *Lock) Digest() switchboard.Digest {
-	all := make(map[string][2]string, len(l.Packages))
+	all := make(map[string][]string, len(l.Packages))
 	for folder, p := range l.Packages {
-		all[folder] = [2]string{p.Version, p.Integrity}
+		all[folder] = []string{p.Name, p.Version, p.Integrity}
 	}
-	return canonical.SumOf([]any{l.Spec.Name, l.Spec.Version, all})
+	return canonical.SumOf([]any{l.Spec.Name, l.Spec.Version, all, l.Packages[l.Home()].Programs})
+}
+
+// Installed compares what npm has installed with the lock. text is the content of node_modules/.package-lock.json, in which npm writes that. Packages for other systems may be
+// missing.
+func (l *Lock) Installed(text []byte) error {
+	var all map[string]json.RawMessage
+	if err := readMembers(text, map[string]any{"packages": &all}); err != nil {
+		return fmt.Errorf("npm does not say what it has installed: %w", err)
+	}
+	for _, folder := range slices.Sorted(maps.Keys(all)) {
+		var version, integrity string
+		if err := readMembers(all[folder], map[string]any{"version": &version, "integrity": &integrity}); err != nil {
+			return fmt.Errorf("npm has installed %s, and does not say which: %w", folder, err)
+		}
+		p, ok := l.Packages[folder]
+		switch {
+		case !ok:
+			return fmt.Errorf("npm has installed %s, which is not in the lock", folder)
+		case p.Version != version || p.Integrity != integrity:
+			return fmt.Errorf("npm has installed another %s than the one in the lock", folder)
+		}
+	}
+	if _, ok := all[l.Home()]; !ok {
+		return fmt.Errorf("npm has not installed %s", l.Spec)
+	}
+	return nil
 }
 
 // ProgramNames returns the names of the package's programs, sorted.
@@ -177,6 +233,7 @@ func (l *Lock) ProgramNames() []string {
 // A PackageChange is one difference between two locks.
 type PackageChange struct {
 	Name          string `json:"name"`
+	Alias         string `json:"alias,omitempty"`  // the package that stands under this name, if it has another one
 	Before        string `json:"before,omitempty"` // the version; "" means that the package is new
 	After         string `json:"after,omitempty"`  // the version; "" means that the package is gone
 	Other         bool   `json:"other,omitempty"`  // the version is the same, and what is in it is not
@@ -192,11 +249,11 @@ func Compare(was, now *Lock) (all []PackageChange) {
 	maps.Copy(folders, was.Packages)
 	for _, folder := range slices.Sorted(maps.Keys(folders)) {
 		a, b := was.Packages[folder], now.Packages[folder]
-		if a.Version == b.Version && a.Integrity == b.Integrity {
+		if a.Version == b.Version && a.Integrity == b.Integrity && a.Name == b.Name {
 			continue
 		}
 		_, name, _ := strings.Cut(folder, "node_modules/")
-		all = append(all, PackageChange{Name: name, Before: a.Version, After: b.Version, Other: a.Version == b.Version, WantedScripts: b.Scripts})
+		all = append(all, PackageChange{Name: name, Alias: b.Name, Before: a.Version, After: b.Version, Other: a.Version == b.Version, WantedScripts: b.Scripts})
 	}
 	return all
 }

@@ -51,6 +51,13 @@ func TestALockThatDoesNotSayWhatRunsIsRefused(t *testing.T) {
 		"another version":         {strings.Replace(lock(""), `"greeter":"1.0.0"`, `"greeter":"1.0.1"`, 1), "does not have greeter@1.0.1 itself"},
 		"without integrity":       {lock(`,"node_modules/a":{"version":"1.0.0"}`), "node_modules/a: it has no integrity value"},
 		"an old kind of hash":     {lock(`,"node_modules/a":{"version":"1.0.0","integrity":"sha1-AAAA"}`), "node_modules/a: it has no integrity value"},
+		"an address":              {lock(`,"node_modules/a":{"version":"1.0.0","resolved":"git+https://example.com/a.git","integrity":"` + integrity + `"}`), "node_modules/a: it names an address"},
+		"a version that is none":  {lock(`,"node_modules/a":{"version":"https://example.com/a.tgz","integrity":"` + integrity + `"}`), "node_modules/a: it has no exact version"},
+		"a lock within":           {lock(`,"node_modules/a":{"version":"1.0.0","hasShrinkwrap":true,"integrity":"` + integrity + `"}`), "node_modules/a: it has a lock of its own"},
+		"bundled by nobody":       {lock(`,"node_modules/a":{"version":"1.0.0","inBundle":true}`), "node_modules/a: it is said to come in the file of another package"},
+		"bundled by another":      {lock(`,"node_modules/greeter/node_modules/a":{"version":"1.0.0","inBundle":true}`), "node_modules/greeter/node_modules/a: it is said to come"},
+		"itself bundled":          {strings.Replace(lock(""), `"integrity"`, `"inBundle":true,"integrity"`, 1), "does not have greeter@1.0.0 itself"},
+		"an alias of itself":      {strings.Replace(lock(""), `"version"`, `"name":"evil","version"`, 1), "does not have greeter@1.0.0 itself"},
 		"a link":                  {lock(`,"node_modules/a":{"link":true,"resolved":"../a"}`), "node_modules/a: it is a link"},
 		"a folder above":          {lock(`,"node_modules/../../a":{"version":"1.0.0","integrity":"` + integrity + `"}`), "no folder below node_modules"},
 		"a folder elsewhere":      {lock(`,"packages/a":{"version":"1.0.0","integrity":"` + integrity + `"}`), "no folder below node_modules"},
@@ -78,10 +85,12 @@ func TestTheDigestOfALockIsThatOfWhatRuns(t *testing.T) {
 	if got := own.ProgramNames(); fmt.Sprint(got) != "[aside greeter]" {
 		t.Errorf("its programs are %v", got)
 	}
-	bundled := `,"node_modules/a":{"version":"1.0.0","inBundle":true}`
+	bundled := `,"node_modules/b":{"version":"1.0.0","integrity":"` + integrity + `","bundleDependencies":["a"]},"node_modules/b/node_modules/a":{"version":"1.0.0","inBundle":true}`
+	alias := `,"node_modules/a":{"name":"b","version":"1.0.0","integrity":"` + integrity + `"}`
 	for text, same := range map[string]bool{
-		strings.Replace(lock(""), `"lockfileVersion"`, `"name":"x","lockfileVersion"`, 1):           true,
-		strings.Replace(lock(""), `"bin"`, `"resolved":"https://example.com/greeter.tgz","bin"`, 1): true,
+		strings.Replace(lock(""), `"lockfileVersion"`, `"name":"x","lockfileVersion"`, 1): true,
+		strings.Replace(lock(""), `"index.js"`, `"other.js"`, 1):                          false,
+		lock(alias):   false,
 		lock(bundled): false,
 		strings.Replace(lock(""), integrity, "sha512-"+strings.Repeat("B", 86)+"==", 1): false,
 	} {
@@ -119,7 +128,7 @@ func TestTheDifferencesOfTwoLocksAreNamed(t *testing.T) {
 // FuzzRead feeds texts to Read. What it accepts has one exact version, folders below node_modules, and a digest that does not depend on the spelling of the file.
 func FuzzRead(f *testing.F) {
 	f.Add(lock(""))
-	f.Add(lock(`,"node_modules/a":{"version":"1.0.0","inBundle":true}`))
+	f.Add(lock(`,"node_modules/b":{"version":"1.0.0","integrity":"` + integrity + `","bundleDependencies":["a"]},"node_modules/b/node_modules/a":{"version":"1.0.0","inBundle":true}`))
 	f.Add(`{"lockfileVersion":2,"packages":{}}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		l, err := packagelock.Read([]byte(text))
@@ -146,4 +155,25 @@ func FuzzRead(f *testing.F) {
 			t.Errorf("spelt otherwise, the digest is another one: %s", again)
 		}
 	})
+}
+
+func TestWhatNPMHasInstalledIsWhatTheLockNames(t *testing.T) {
+	l, err := packagelock.Read([]byte(lock(`,"node_modules/a":{"version":"1.0.0","integrity":"` + integrity + `","optional":true}`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := `"node_modules/greeter":{"version":"1.0.0","integrity":"` + integrity + `"}`
+	for text, want := range map[string]string{
+		`{"packages":{` + own + `}}`: "",
+		`{"packages":{` + own + `,"node_modules/a":{"version":"1.0.0","integrity":"` + integrity + `"}}}`: "",
+		`{"packages":{` + own + `,"node_modules/b":{"version":"1.0.0","integrity":"` + integrity + `"}}}`: "node_modules/b, which is not in the lock",
+		`{"packages":{` + own + `,"node_modules/a":{"version":"1.0.1","integrity":"` + integrity + `"}}}`: "another node_modules/a",
+		`{"packages":{` + own + `,"node_modules/a":{"version":"1.0.0"}}}`:                                 "another node_modules/a",
+		`{"packages":{}}`: "has not installed greeter@1.0.0",
+		`[]`:              "npm does not say",
+	} {
+		if err := l.Installed([]byte(text)); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
 }

@@ -55,8 +55,9 @@ type ToolChange struct {
 func (l *Look) Nothing() bool { return len(l.Packages) == 0 && l.From == l.To }
 
 // Preview looks at what the lock now would change for a server. row is the server's row. was is the lock in force, nil if there is none. guard is a command that runs
-// process.Guard. The error is ctx's.
-func Preview(ctx context.Context, row *switchboard.Server, was, now *packagelock.Lock, guard []string) (l *Look, err error) {
+// process.Guard. own are Switchboard's own files and folders, which the versions do not see. The error is ctx's.
+func Preview(ctx context.Context, row *switchboard.Server, was, now *packagelock.Lock, guard, own []string) (l *Look, err error) {
+	x := trial{row, guard, own}
 	l = &Look{Server: row.ID, To: now.Spec.String(), Digest: now.Digest(), Packages: packagelock.Compare(was, now), Tools: []ToolChange{}}
 	if was != nil {
 		l.From = was.Spec.String()
@@ -69,12 +70,12 @@ func Preview(ctx context.Context, row *switchboard.Server, was, now *packagelock
 	}
 	before := map[string]json.RawMessage{}
 	if was != nil {
-		if before, err = list(ctx, row, was, guard); err != nil {
+		if before, err = x.list(ctx, was); err != nil {
 			l.Unknown = fmt.Sprintf("%s does not answer behind walls: %v", was.Spec, err)
 			return l, ctx.Err()
 		}
 	}
-	after, err := list(ctx, row, now, guard)
+	after, err := x.list(ctx, now)
 	if err != nil {
 		l.Unknown = fmt.Sprintf("%s does not answer behind walls: %v", now.Spec, err)
 		return l, ctx.Err()
@@ -110,8 +111,14 @@ func compareTools(before, after map[string]json.RawMessage) (all []ToolChange) {
 	return all
 }
 
+// A trial starts versions of a package.
+type trial struct {
+	row        *switchboard.Server
+	guard, own []string
+}
+
 // list returns the definitions of the tools that a version offers, by name.
-func list(ctx context.Context, row *switchboard.Server, l *packagelock.Lock, guard []string) (map[string]json.RawMessage, error) {
+func (x trial) list(ctx context.Context, l *packagelock.Lock) (map[string]json.RawMessage, error) {
 	dir, err := os.MkdirTemp("", "switchboard-look-")
 	if err != nil {
 		return nil, err
@@ -120,14 +127,18 @@ func list(ctx context.Context, row *switchboard.Server, l *packagelock.Lock, gua
 	if dir, err = filepath.EvalSymlinks(dir); err != nil {
 		return nil, err
 	}
-	if err := npm.Install(ctx, l, dir); err != nil {
+	program, cache := filepath.Join(dir, "program"), filepath.Join(dir, "cache")
+	if err := os.Mkdir(program, 0o700); err != nil {
 		return nil, err
 	}
-	s, err := confined(row, l, dir)
+	if err := npm.Install(ctx, l, program, cache); err != nil {
+		return nil, err
+	}
+	s, err := confined(x.row, l, program)
 	if err != nil {
 		return nil, err
 	}
-	offer, err := ask(ctx, s, guard)
+	offer, err := x.ask(ctx, s)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +162,7 @@ func confined(row *switchboard.Server, l *packagelock.Lock, dir string) (*switch
 	}
 	s := &switchboard.Server{
 		ID: row.ID, Transport: switchboard.TransportStdio, Command: command, Dir: dir, Trust: switchboard.TrustDeclared, Share: switchboard.SharePrincipal,
-		Walls:   switchboard.Confinement{Level: switchboard.SandboxStrict, Read: slices.Clone(row.Walls.Read)},
+		Walls:   switchboard.Confinement{Level: switchboard.SandboxStrict},
 		Package: switchboard.Package{Dir: dir},
 	}
 	for i, arg := range row.Command {
@@ -163,10 +174,10 @@ func confined(row *switchboard.Server, l *packagelock.Lock, dir string) (*switch
 }
 
 // ask starts a server, and returns what it offers. It ends the server.
-func ask(ctx context.Context, s *switchboard.Server, guard []string) (switchboard.Offer, error) {
+func (x trial) ask(ctx context.Context, s *switchboard.Server) (switchboard.Offer, error) {
 	answered := make(chan *upstream.Failure, 1)
 	fleet := upstream.New(upstream.Options{
-		OnePrincipal: true, Guard: guard, Log: slog.New(slog.DiscardHandler),
+		OnePrincipal: true, Guard: x.guard, Own: func() []string { return x.own }, Log: slog.New(slog.DiscardHandler),
 		OnLink: func(_ switchboard.ServerID, _ bool, why *upstream.Failure) {
 			select {
 			case answered <- why:

@@ -70,7 +70,7 @@ func TestAnotherVersionIsShownWithItsPackagesAndItsTools(t *testing.T) {
 	}
 	look := func(was, now *packagelock.Lock) string {
 		t.Helper()
-		l, err := update.Preview(t.Context(), row, was, now, []string{self, "guard"})
+		l, err := update.Preview(t.Context(), row, was, now, []string{self, "guard"}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

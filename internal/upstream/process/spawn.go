@@ -117,6 +117,9 @@ func (sp *Spawner) Start(cfg *switchboard.Server) (*Process, error) {
 	if len(cfg.Command) == 0 {
 		return nil, errors.New("it has no command")
 	}
+	if cfg.Package.Name != "" && cfg.Package.Dir == "" {
+		return nil, errors.New("its package has not been checked")
+	}
 	env, err := childEnv(cfg, os.LookupEnv)
 	if err != nil {
 		return nil, err
