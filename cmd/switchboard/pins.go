@@ -143,7 +143,8 @@ func (c *pinsDiffCmd) Run(ctx context.Context, io streams) error {
 	for line := range strings.Lines(text) {
 		fmt.Fprintln(io.out, printable(strings.TrimSuffix(line, "\n"), 4000))
 	}
-	if digest != "" && (d.Offered != "" || d.State != switchboard.LifeActive) && !(d.KeptOut && d.By != "" && d.Offered == "") {
+	letIn := d.Offered == "" && (d.State == switchboard.LifeActive || d.KeptOut && d.By != "")
+	if digest != "" && !letIn {
 		fmt.Fprintf(io.out, "to let it in: switchboard pins accept %s --kind %s --digest %s\n", printable(c.ID, 200), c.Kind, digest)
 	}
 	return nil

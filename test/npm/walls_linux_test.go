@@ -71,10 +71,13 @@ func TestRealServersOfferTheSameBehindWalls(t *testing.T) {
 	needWalls(t)
 	npmlock.Need(t, "npm servers and clients", "git")
 	rows := wallsPage(t)
-	if len(rows) < 12 {
-		t.Errorf("docs/walls.md shows %d servers, want 12", len(rows))
+	if len(rows) != 13 {
+		t.Errorf("docs/walls.md shows %d servers, and says that they are thirteen", len(rows))
 	}
 	without := offersAt(t, rows, words.SandboxOff)
+	if len(without) != len(rows) {
+		t.Fatalf("%d of %d servers offer something", len(without), len(rows))
+	}
 	for _, level := range []words.Sandbox{words.SandboxStandard, words.SandboxStrict} {
 		behind := offersAt(t, rows, level)
 		for _, id := range slices.Sorted(maps.Keys(without)) {
@@ -137,15 +140,19 @@ func offersAt(t *testing.T, rows []words.Server, level words.Sandbox) map[words.
 			rows[i].Walls = words.Confinement{Level: level}
 		}
 	}
-	answered := make(chan string, 4*len(rows))
+	type answer struct {
+		id  words.ServerID
+		why string
+	}
+	answered := make(chan answer, 4*len(rows))
 	fleet := upstream.New(upstream.Options{
 		OnePrincipal: true, Guard: []string{switchboard(t), "guard"}, Own: func() []string { return nil },
 		OnLink: func(id words.ServerID, up bool, why *upstream.Failure) {
+			a := answer{id: id}
 			if !up && why != nil {
-				answered <- fmt.Sprintf("%s: %s", id, why.Message)
-				return
+				a.why = why.Message
 			}
-			answered <- ""
+			answered <- a
 		},
 	})
 	defer func() {
@@ -155,12 +162,13 @@ func offersAt(t *testing.T, rows []words.Server, level words.Sandbox) map[words.
 	}()
 	fleet.Set(rows)
 	late := time.After(patience)
-	for range rows {
+	for ready := map[words.ServerID]bool{}; len(ready) < len(rows); {
 		select {
-		case why := <-answered:
-			if why != "" {
-				t.Fatalf("at %s: %s", level, why)
+		case a := <-answered:
+			if a.why != "" {
+				t.Fatalf("%s at %s: %s", a.id, level, a.why)
 			}
+			ready[a.id] = true
 		case <-late:
 			wait.Late(t, "the servers at %s: not after %s", level, patience)
 		}

@@ -26,7 +26,7 @@ require('readline').createInterface({ input: process.stdin }).on('line', (line) 
     case 'tools/list':
       return say(id, { tools: [{ name: 'who', description: 'Says which version it is.', inputSchema: { type: 'object' } }] });
     case 'tools/call':
-      return say(id, { content: [{ type: 'text', text: 'version ` + version + `' }] });
+      return say(id, { content: [{ type: 'text', text: 'version ` + version + `, process ' + process.pid }] });
     case 'ping':
       return say(id, {});
   }
@@ -93,6 +93,11 @@ servers:
 			return rig.ReasonUnless(strings.Contains(string(m.Result), want), rig.Code(m)+" "+string(m.Result))
 		})
 	}
+	process := func() string {
+		t.Helper()
+		m, _ := s.Ask(t, "tools/call", `{"name":"who","arguments":{}}`)
+		return regexp.MustCompile(`process \d+`).FindString(string(m.Result))
+	}
 	restart := func() {
 		t.Helper()
 		if out, ok := command("server", "restart", "who", "--url", g.URL); !ok {
@@ -103,7 +108,12 @@ servers:
 
 	more := `require('fs').writeFileSync(` + fmt.Sprintf("%q", sign) + `, 'more');`
 	npm.Publish(t, "who", "1.15.0", packagedServer("1.15.0", "try { "+more+" } catch {}"), nil)
+	before := process()
 	restart()
+	rig.Eventually(t, "another process serves", func() string {
+		now := process()
+		return rig.ReasonUnless(now != "" && now != before, now)
+	})
 	says("version 1.14.0")
 	out, ok := command("server", "update", "who")
 	if !ok || !strings.Contains(out, "from who@1.14.0 to who@1.15.0") || !strings.Contains(out, "who  1.14.0 to 1.15.0") {

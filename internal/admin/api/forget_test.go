@@ -30,6 +30,16 @@ func TestSchemasOfAnswersAreNotKept(t *testing.T) {
 	if all["PinsPinDetail"] != nil || len(all) == 0 {
 		t.Errorf("%d schemas are kept", len(all))
 	}
+	for name, s := range all {
+		for member, p := range s.Properties {
+			if p.Items != nil {
+				p = p.Items
+			}
+			if p.Ref != "" && a.huma.OpenAPI().Components.Schemas.SchemaFromRef(p.Ref) == nil {
+				t.Errorf("%s: the schema of %s, %s, is gone", name, member, p.Ref)
+			}
+		}
+	}
 	w := httptest.NewRecorder()
 	a.handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/openapi.json", nil))
 	want, err := Document("1")

@@ -71,7 +71,7 @@ type LockedPackage struct {
 	Integrity string            // "" for one that comes with the file of another package
 	Programs  map[string]string // files by the names of programs
 	Scripts   bool              // it wants to run a program when it is installed; it does not get to
-	Name      string            // if it is another one than that of its folder (an alias); else ""
+	Name      string            // "" unless its folder has another name (an alias)
 
 	bundled bool     // it comes in the file of another package
 	bundles []string // the packages in its own file
@@ -199,8 +199,8 @@ func (l *Lock) Digest() switchboard.Digest {
 	return canonical.SumOf([]any{l.Spec.Name, l.Spec.Version, all, l.Packages[l.Home()].Programs})
 }
 
-// Installed compares what npm has installed with the lock. text is the content of node_modules/.package-lock.json, in which npm writes that. Packages for other systems may be
-// missing.
+// Installed compares what npm has installed with the lock. text is the content of node_modules/.package-lock.json: npm writes there what it has installed. Packages for other systems
+// may be missing.
 func (l *Lock) Installed(text []byte) error {
 	var all map[string]json.RawMessage
 	if err := readMembers(text, map[string]any{"packages": &all}); err != nil {
@@ -236,7 +236,7 @@ type PackageChange struct {
 	Alias         string `json:"alias,omitempty"`  // the package that stands under this name, if it has another one
 	Before        string `json:"before,omitempty"` // the version; "" means that the package is new
 	After         string `json:"after,omitempty"`  // the version; "" means that the package is gone
-	Other         bool   `json:"other,omitempty"`  // the version is the same, and what is in it is not
+	Other         bool   `json:"other,omitempty"`  // the version is the same, and its content is not
 	WantedScripts bool   `json:"wanted_scripts,omitempty"`
 }
 
