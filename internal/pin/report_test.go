@@ -161,6 +161,7 @@ func TestAStormOfChangesHasOneReportAMinute(t *testing.T) {
 		storm(0)
 		r.offer(admission.OfferTerms{}, work)
 		time.Sleep(2 * reportInterval)
+		synctest.Wait()
 		r.reports = nil
 		began := time.Now()
 		for n := range seconds {
@@ -327,6 +328,7 @@ func TestAServerWithLongNamesIsReported(t *testing.T) {
 		strict := admission.OfferTerms{Rules: switchboard.AdmissionRules{Trust: switchboard.TrustStrict}}
 		r.Admit(t.Context(), []switchboard.Offer{o}, func(*switchboard.Offer) admission.OfferTerms { return strict })
 		time.Sleep(2 * reportInterval)
+		synctest.Wait()
 		v, err := st.Value(t.Context(), store.Key{Group: groupReported, Name: "s"})
 		var kept reportedStates
 		if err == nil {
