@@ -241,7 +241,16 @@ func (tc *toolCaller) admitMember(ctx context.Context, r *run.Run, e surface.Ent
 		}
 	}
 	if byName && !e.Usable() {
-		return tc.desk.Admit(ctx, r, e, args)
+		err := tc.desk.Admit(ctx, r, e, args)
+		if own, ok := errors.AsType[*switchboard.Error](err); !ok || own.Code != switchboard.CodeExpandFirst {
+			return err
+		}
+		tc.runs.CatchUp(ctx, r) // another replica may have expanded it
+		now, ok := r.Surface().Lookup(e.Name)
+		if !ok || !now.Usable() || now.Tool.ID != e.Tool.ID {
+			return err
+		}
+		e = now
 	}
 	if byName && e.Expanded != nil {
 		e.Expanded.Use()
