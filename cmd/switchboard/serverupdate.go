@@ -184,10 +184,16 @@ func (c *serverUpdateCmd) print(w io.Writer, l *update.Look) {
 		fmt.Fprintf(w, "tools: not known. %s\n", printable(l.Unknown, 400))
 	case len(l.Tools) == 0:
 		fmt.Fprintln(w, "tools: the definitions are the same")
+	case l.From == "":
+		fmt.Fprintf(w, "tools: %d\n", len(l.Tools))
 	default:
 		fmt.Fprintf(w, "tools: %s\n", count(len(l.Tools), "change"))
 	}
 	for _, t := range l.Tools {
+		if l.From == "" { // all are new
+			fmt.Fprintf(w, "  %s\n", printable(t.Name, 80))
+			continue
+		}
 		line := t.Change
 		if len(t.Members) > 0 {
 			line += ": " + strings.Join(t.Members, ", ")

@@ -186,7 +186,7 @@ func evidenceOf(v *PinVerdict) *switchboard.ToolEvidence {
 	return e
 }
 
-// plainEvidence is that of most tools, which share it.
+// Most tools share plainEvidence.
 var plainEvidence = switchboard.ToolEvidence{Read: true}
 
 // candidates returns the prompts or templates that are passed on.

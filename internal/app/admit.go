@@ -110,7 +110,7 @@ func recordStates(ledger *receipt.Ledger, c *pin.ChangeReport) {
 	ledger.Add(&r)
 }
 
-// summaryOf says how many definitions of a report are in which state now.
+// summaryOf counts the definitions of a report by their present state.
 func summaryOf(c *pin.ChangeReport) string {
 	var said []string
 	for _, state := range pin.States {

@@ -47,7 +47,7 @@ func appendAdmission(dst []byte, a *switchboard.Admission) []byte {
 	return appendField(appendField(dst, a.Why), a.Successor)
 }
 
-// appendEvidence appends nothing for a tool of which nothing is known.
+// appendEvidence appends nothing if nothing is known of the tool.
 func appendEvidence(dst []byte, e *switchboard.ToolEvidence) []byte {
 	if e.Equal(nil) {
 		return dst

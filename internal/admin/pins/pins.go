@@ -205,7 +205,7 @@ type ListedPin struct {
 	needsPerson bool
 }
 
-// compare returns the order of two definitions, which is that of their places.
+// compare orders two definitions as their places are ordered.
 func (p ListedPin) compare(o ListedPin) int {
 	a, b := p.verdict.Key, o.verdict.Key
 	switch {

@@ -42,6 +42,8 @@ type Look struct {
 
 	// Unknown says why the definitions of a version are not known; then Tools is empty.
 	Unknown string `json:"unknown,omitempty"`
+
+	same bool
 }
 
 // A ToolChange is the difference of one tool's definition.
@@ -51,8 +53,8 @@ type ToolChange struct {
 	Members []string `json:"members,omitempty"`
 }
 
-// Nothing reports whether the versions are the same.
-func (l *Look) Nothing() bool { return len(l.Packages) == 0 && l.From == l.To }
+// Nothing reports whether the locks name the same packages and programs.
+func (l *Look) Nothing() bool { return l.same }
 
 // Preview looks at what the lock now would change for a server. row is the server's row. was is the lock in force, nil if there is none. guard is a command that runs
 // process.Guard. own are Switchboard's own files and folders, which the versions do not see. The error is ctx's.
@@ -60,7 +62,7 @@ func Preview(ctx context.Context, row *switchboard.Server, was, now *packagelock
 	x := trial{row, guard, own}
 	l = &Look{Server: row.ID, To: now.Spec.String(), Digest: now.Digest(), Packages: packagelock.Compare(was, now), Tools: []ToolChange{}}
 	if was != nil {
-		l.From = was.Spec.String()
+		l.From, l.same = was.Spec.String(), was.Digest() == l.Digest
 	}
 	if l.Packages == nil {
 		l.Packages = []packagelock.PackageChange{}
