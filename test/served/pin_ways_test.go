@@ -245,7 +245,7 @@ func TestNoClientSeesAByteThatWasNotAdmittedHoweverItChanges(t *testing.T) {
 		become(s, s.file+".then")
 	}
 	awaitStates("each change has its class", func(s *wayServer) map[string]string { return s.want })
-	checkCalls(t, w.sessions, servers, ways)
+	checkCalls(t, w.sessions, servers, ways, "SB-LIFE-001")
 	for _, s := range servers {
 		become(s, s.file+".before")
 	}
@@ -284,7 +284,7 @@ func TestNoClientSeesAByteThatWasNotAdmittedHoweverItChanges(t *testing.T) {
 			}
 		}
 	}
-	checkCalls(t, w.sessions, servers, ways)
+	checkCalls(t, w.sessions, servers, ways, "SB-") // a client that lists only after the server is back was never shown what is suspended
 	for _, modern := range []bool{false, true} {
 		w.sessions = []rig.Session{rig.StdioAtOnce(t, dir, modern)}
 		w.look(t)
@@ -414,13 +414,13 @@ func (w *watchedLists) listAlways(t *testing.T, g *rig.Gateway) (stop func()) {
 	})
 }
 
-// checkCalls calls one frozen tool, one suspended one and one that has not changed of each server.
-func checkCalls(t *testing.T, clients []rig.Session, servers []*wayServer, ways []way) {
+// checkCalls calls one frozen tool, one suspended one and one that has not changed of each server. A call of the suspended one is refused with the code.
+func checkCalls(t *testing.T, clients []rig.Session, servers []*wayServer, ways []way, suspended string) {
 	t.Helper()
 	for _, s := range servers {
 		for _, tt := range []struct {
 			tool, code string
-		}{{"way-0", ""}, {"way-14", ""}, {"way-21", "SB-LIFE-001"}, {"way-45", "SB-"}, {"turn", ""}} {
+		}{{"way-0", ""}, {"way-14", ""}, {"way-21", suspended}, {"way-45", "SB-"}, {"turn", ""}} {
 			for _, c := range clients {
 				m, _ := c.Ask(t, "tools/call", fmt.Sprintf(`{"name":"%s-%s","arguments":{"b":"p"}}`, tt.tool, s.id))
 				if text := string(m.Raw); tt.code != "" && !strings.Contains(text, tt.code) || tt.code == "" && (!strings.Contains(text, `"content"`) || strings.Contains(text, "SB-")) {
