@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -319,11 +320,11 @@ func writeServers(out io.Writer, servers []admin.ServerStatus) {
 	_ = w.Flush() // without the terminal the table is not needed
 	for _, s := range servers {
 		writeHeld(out, &s)
-		writeMissingWalls(out, &s)
 		if s.LastFailure != nil {
 			writeTrouble(out, &s)
 		}
 	}
+	writeWalls(out, servers)
 }
 
 // writeHeld prints how many definitions of a server are not plainly in use, and the command that names them.
@@ -357,13 +358,32 @@ func wallsText(all []wall.InEffect) string {
 	return strings.Join(said, "; ")
 }
 
-// writeMissingWalls prints the walls that this machine lacks. The processes of one server lack the same.
-func writeMissingWalls(out io.Writer, s *admin.ServerStatus) {
-	if len(s.Walls) == 0 {
-		return
+// writeWalls prints the walls that this machine lacks, and the folders that the settings of servers name and in which their programs can make
+// nothing new. Servers with the same trouble share a line.
+func writeWalls(out io.Writer, servers []admin.ServerStatus) {
+	lacks, has := map[string][]string{}, map[string][]string{} // walls and servers, by the reason
+	fixed := map[string][]string{}                             // servers, by folder
+	add := func(to map[string][]string, key, value string) {
+		if !slices.Contains(to[key], value) {
+			to[key] = append(to[key], value)
+		}
 	}
-	for _, m := range s.Walls[0].Missing {
-		fmt.Fprintf(out, "\n%s has no wall for %s: %s\n", s.ID, m.Wall, printable(m.Why, 200))
+	for _, s := range servers {
+		for _, w := range s.Walls {
+			for _, m := range w.Missing {
+				add(lacks, m.Why, m.Wall)
+				add(has, m.Why, string(s.ID))
+			}
+			for _, folder := range w.Fixed {
+				add(fixed, folder, string(s.ID))
+			}
+		}
+	}
+	for _, why := range slices.Sorted(maps.Keys(lacks)) {
+		fmt.Fprintf(out, "\nNo wall for %s: %s (servers: %s)\n", strings.Join(lacks[why], ", "), printable(why, 200), strings.Join(has[why], ", "))
+	}
+	for _, folder := range slices.Sorted(maps.Keys(fixed)) {
+		fmt.Fprintf(out, "\nNo new files in %s, since something in it is hidden from programs of servers: switchboard docs walls (servers: %s)\n", printable(folder, 200), strings.Join(fixed[folder], ", "))
 	}
 }
 

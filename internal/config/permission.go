@@ -18,7 +18,7 @@ type permittedPath struct {
 	path   string // absolute
 }
 
-// permissionKeys are the keys of what the program of a server may use at sandbox: strict.
+// permissionKeys are the keys of what the program of a server may use besides what its level gives.
 func (r *serverRow) permissionKeys() *document.Keys {
 	w := &r.server.Walls
 	paths := func(to *[]string, writes bool) document.Type {
@@ -29,7 +29,7 @@ func (r *serverRow) permissionKeys() *document.Keys {
 			{Key: "read", Type: paths(&w.Read, false), Doc: "Files and folders that it may read, with everything below. A relative path is relative to the folder of switchboard.yaml."},
 			{Key: "write", Type: paths(&w.Write, true), Doc: "Files and folders that it may also change."},
 			{Key: "exec", Type: paths(&w.Exec, false), Doc: "Programs, and folders of programs, that it may also execute."},
-			{Key: "network", Type: document.Custom("one of `none`, `any`", document.Schema{"enum": []string{"none", "any"}}, r.readReach), Doc: "`none` (the default): it can open no socket. `any`: connections over IP."},
+			{Key: "network", Type: document.Custom("one of `none`, `any`", document.Schema{"enum": []string{"none", "any"}}, r.readReach), Doc: "With `sandbox: strict`. `none` (the default): it can open no socket. `any`: connections over IP."},
 		},
 		Hints: map[string]string{"net": `write "network"`, "execute": `write "exec"`, "run": `write "exec"`, "files": `write "read" or "write"`},
 	}
@@ -37,8 +37,14 @@ func (r *serverRow) permissionKeys() *document.Keys {
 
 // checkPermissions reports permissions that would have no effect.
 func (r *serverRow) checkPermissions(m document.FixedMap) {
-	if r.server.Walls.Level != switchboard.SandboxStrict {
-		m.Fault("permissions count at sandbox: strict alone; write sandbox: strict, or remove them")
+	switch r.server.Walls.Level {
+	case switchboard.SandboxStrict:
+	case switchboard.SandboxOff:
+		m.Fault("at sandbox: off the program may do everything, so permissions do nothing; remove them, or write sandbox: standard or strict")
+	default:
+		if network, ok := m.Lookup("network"); ok {
+			network.Fault("network counts at sandbox: strict alone, since the level standard gives the whole network; write sandbox: strict, or remove it")
+		}
 	}
 }
 

@@ -97,7 +97,7 @@ const (
 // A Sandbox is the level of the walls around the program of a server.
 type Sandbox string
 
-// The levels. The zero value means SandboxOff.
+// The levels. The zero value means SandboxStandard.
 const (
 	SandboxStandard Sandbox = "standard" // everything but the places of secrets and Switchboard's own files; few places to write
 	SandboxOff      Sandbox = "off"      // no walls; only the operator's own file sets it
@@ -108,8 +108,8 @@ const (
 type Confinement struct {
 	Level Sandbox
 
-	// Read, Write and Exec are files and folders that a program at SandboxStrict may read, change and execute: absolute
-	// paths without links, sorted. What it may change or execute, it may read.
+	// Read, Write and Exec are files and folders that the program may read, change and execute besides what its level gives:
+	// absolute paths without links, sorted. What it may change or execute, it may read.
 	Read, Write, Exec []string
 
 	// AnyNetwork says that a program at SandboxStrict may open connections over IP. It opens none if this is false.
@@ -118,7 +118,7 @@ type Confinement struct {
 
 // Equal reports whether a process that was started under c also fits o.
 func (c *Confinement) Equal(o *Confinement) bool {
-	return cmp.Or(c.Level, SandboxOff) == cmp.Or(o.Level, SandboxOff) && c.AnyNetwork == o.AnyNetwork &&
+	return cmp.Or(c.Level, SandboxStandard) == cmp.Or(o.Level, SandboxStandard) && c.AnyNetwork == o.AnyNetwork &&
 		slices.Equal(c.Read, o.Read) && slices.Equal(c.Write, o.Write) && slices.Equal(c.Exec, o.Exec)
 }
 

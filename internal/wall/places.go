@@ -2,7 +2,10 @@ package wall
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 // homeSecrets are the files and folders of a user's home that hold secrets: keys, tokens, profiles of browsers, and files of clients with the keys
@@ -19,7 +22,7 @@ var homeSecrets = []string{
 	".cache/mozilla", ".cache/google-chrome", ".cache/chromium", ".cache/BraveSoftware", ".cache/microsoft-edge", ".cache/vivaldi", ".cache/opera", "snap",
 	".bitcoin", ".ethereum", ".electrum", ".config/solana", ".config/Signal", ".config/Slack", ".config/discord",
 	".bash_history", ".zsh_history", ".sh_history", ".local/share/fish/fish_history", ".python_history", ".node_repl_history", ".psql_history", ".mysql_history", ".sqlite_history", ".rediscli_history",
-	".claude.json", ".claude", ".codex", ".gemini", ".cursor", ".codeium", ".continue", ".copilot", ".config/github-copilot", ".config/Claude", ".config/goose", ".config/opencode", ".local/share/opencode", ".config/zed", ".lmstudio", ".aider.conf.yml",
+	".claude.json", ".claude", ".mcp-auth", ".codex", ".gemini", ".cursor", ".codeium", ".continue", ".copilot", ".config/github-copilot", ".config/Claude", ".config/goose", ".config/opencode", ".local/share/opencode", ".config/zed", ".lmstudio", ".aider.conf.yml",
 	".config/Code/User", ".config/Code - Insiders/User", ".config/VSCodium/User", ".config/Cursor/User", ".config/Windsurf/User", ".vscode/mcp.json",
 	".config/switchboard", ".switchboard",
 }
@@ -33,30 +36,53 @@ var caches = []string{
 	"go/pkg", ".yarn", ".bun", ".deno", ".pnpm-store", ".node-gyp", ".nuget/packages", ".m2/repository", ".gradle/caches", ".dotnet",
 }
 
-// A launcher is a program that fetches other programs and starts them, with its needs.
-type launcher struct {
-	makes []string // folders of the home that it makes when it is used for the first time
+// Needs are what a program uses of the home at the level standard.
+type needs struct {
+	makes []string // folders that it makes when it is used for the first time, and changes
 	sees  []string // of homeSecrets: its own settings
 }
 
-// launchers are these programs.
-var launchers = map[string]launcher{
-	"npx": nodeLauncher, "npm": nodeLauncher, "pnpm": nodeLauncher, "pnpx": nodeLauncher, "yarn": nodeLauncher,
-	"bun": {[]string{".bun", ".cache"}, []string{".npmrc"}}, "bunx": {[]string{".bun", ".cache"}, []string{".npmrc"}},
+// launchers are programs that fetch other programs and start them.
+var launchers = map[string]needs{
+	"npx": nodeLauncher, "npm": nodeLauncher, "pnpm": pnpmLauncher, "pnpx": pnpmLauncher, "yarn": {[]string{".cache/yarn", ".yarn"}, nodeSettings},
+	"bun": bunLauncher, "bunx": bunLauncher,
 	"uv": pythonLauncher, "uvx": pythonLauncher, "pipx": pythonLauncher, "pip": pythonLauncher,
-	"deno": {[]string{".cache"}, nil}, "go": {[]string{".cache", "go/pkg"}, nil}, "cargo": {[]string{".cargo/registry", ".cargo/git"}, nil},
+	"deno": {[]string{".cache/deno"}, nil}, "go": {[]string{".cache/go-build", "go/pkg"}, nil}, "cargo": {[]string{".cargo/registry", ".cargo/git"}, nil},
 	"docker": containerLauncher, "podman": containerLauncher, "nerdctl": containerLauncher,
 }
 
 var (
-	nodeLauncher      = launcher{[]string{".npm", ".cache"}, []string{".npmrc", ".yarnrc", ".yarnrc.yml"}}
-	pythonLauncher    = launcher{[]string{".cache", ".local/share/uv"}, []string{".config/uv", ".config/pip", ".pip"}}
-	containerLauncher = launcher{nil, []string{".docker", ".config/containers"}}
+	nodeSettings      = []string{".npmrc", ".yarnrc", ".yarnrc.yml"}
+	nodeLauncher      = needs{[]string{".npm", ".cache/node"}, nodeSettings}
+	pnpmLauncher      = needs{[]string{".cache/pnpm", ".local/share/pnpm", ".local/state/pnpm"}, nodeSettings}
+	bunLauncher       = needs{[]string{".bun"}, []string{".npmrc"}}
+	pythonLauncher    = needs{[]string{".cache/uv", ".cache/pip", ".local/share/uv", ".local/share/pipx"}, []string{".config/uv", ".config/pip", ".pip"}}
+	containerLauncher = needs{nil, []string{".docker", ".config/containers"}}
 )
 
-// kindOf returns the launcher that a program is. The zero launcher is for every other program.
-func kindOf(program string) launcher {
-	return launchers[strings.TrimSuffix(filepath.Base(program), ".exe")]
+// packages are packages whose programs keep something in the home, by name.
+var packages = map[string]needs{
+	"mcp-remote":                             {[]string{".mcp-auth"}, []string{".mcp-auth"}},
+	"@playwright/mcp":                        {[]string{".cache/ms-playwright"}, nil},
+	"chrome-devtools-mcp":                    {[]string{".cache/chrome-devtools-mcp"}, nil},
+	"@modelcontextprotocol/server-puppeteer": {[]string{".cache/puppeteer"}, nil},
+}
+
+// needsOf returns what the program of a server uses of the home: as a launcher, and as a package that its row names.
+func needsOf(program string, s *switchboard.Server) needs {
+	all := launchers[strings.TrimSuffix(filepath.Base(program), ".exe")]
+	add := func(name string) {
+		own := packages[name]
+		all.makes, all.sees = slices.Concat(all.makes, own.makes), slices.Concat(all.sees, own.sees)
+	}
+	add(s.Package.Name)
+	for _, word := range s.Command[min(1, len(s.Command)):] {
+		if at := strings.LastIndex(word, "@"); at > 0 { // NAME@VERSION
+			word = word[:at]
+		}
+		add(word)
+	}
+	return all
 }
 
 // systemPlaces are what the programs and libraries of the system read, at the level strict.

@@ -41,26 +41,19 @@ type disk interface {
 // rules returns what an order allows, by path. A rule never includes anything hidden, except READ_DIR: names are no secret, and programs list
 // the folders above their own.
 //
-// fixed are folders that were to be changed and have something hidden in them, so that nothing new can be made there.
+// fixed are folders that the settings of the server name and that have something hidden in them, so that nothing new can be made there.
 func (o *Order) rules(d disk) (all []rule, fixed []string) {
 	x := &grantedRules{disk: d, allow: map[string]rights{}}
 	x.own = x.places(o.Own)
-	asked := slices.Concat(o.Read, o.Exec, o.Write)
-	for _, path := range x.places(o.Hidden) {
-		// A place that was asked for by its name, or something in it, is not hidden.
-		if !slices.ContainsFunc(asked, func(a string) bool { return within(a, path) }) {
-			x.hidden = append(x.hidden, path)
-		}
-	}
-	x.hidden = append(x.hidden, x.own...)
+	x.hidden = append(x.places(o.Hidden), x.own...)
 	for _, path := range o.See {
 		x.allow[path] |= seeRight
 	}
 	for _, path := range o.Read {
-		x.add(path, readRight)
+		x.permit(path, readRight)
 	}
 	for _, path := range o.Exec {
-		x.add(path, readRight|execRight)
+		x.permit(path, readRight|execRight)
 	}
 	if o.Program != "" {
 		x.addHidden(o.Program, readRight|execRight)
@@ -68,8 +61,12 @@ func (o *Order) rules(d disk) (all []rule, fixed []string) {
 			x.addInterpreters(o.Program)
 		}
 	}
+	for _, path := range o.Shared {
+		x.permit(path, readRight|writeRight)
+	}
+	x.fixed = nil
 	for _, path := range o.Write {
-		x.add(path, readRight|writeRight)
+		x.permit(path, readRight|writeRight)
 	}
 	for _, path := range o.Named {
 		o.addNamed(x, path)
@@ -105,8 +102,7 @@ func (o *Order) addNamed(x *grantedRules, path string) {
 		return
 	case path == "/", slices.ContainsFunc(systemFolders, func(f string) bool { return within(path, f) }) && !slices.ContainsFunc(userFolders, func(f string) bool { return within(path, f) }):
 		return
-	case slices.ContainsFunc(x.hidden, func(h string) bool { return within(path, h) }):
-		// The operator has named a secret for this server.
+	case x.isHidden(path): // the operator has named a secret for this server
 		if dir {
 			allow |= writeRight
 		}
@@ -124,7 +120,7 @@ type grantedRules struct {
 	disk   disk
 	hidden []string // those of secrets, and own
 	own    []string
-	fixed  []string // see rules
+	fixed  []string // folders to be changed with something hidden in them
 	allow  map[string]rights
 }
 
@@ -137,6 +133,20 @@ func (x *grantedRules) places(paths []string) (all []string) {
 		}
 	}
 	return all
+}
+
+// isHidden reports whether a path is something hidden, or in it.
+func (x *grantedRules) isHidden(path string) bool {
+	return slices.ContainsFunc(x.hidden, func(h string) bool { return within(path, h) })
+}
+
+// permit is add for a path that was asked for by its name: a place of secrets, or something in one, is then not hidden.
+func (x *grantedRules) permit(path string, allow rights) {
+	if x.isHidden(path) {
+		x.addHidden(path, allow)
+		return
+	}
+	x.add(path, allow)
 }
 
 // addHidden is add for a path that may be in a place of secrets. Nothing makes Switchboard's own files visible.

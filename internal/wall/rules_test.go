@@ -1,7 +1,6 @@
 package wall
 
 import (
-	"cmp"
 	"maps"
 	"path"
 	"slices"
@@ -93,15 +92,15 @@ func includes(rules []string, p string) bool {
 func TestNothingHiddenIsInARule(t *testing.T) {
 	named := func(words ...string) []string { return append([]string{"tool"}, words...) }
 	for name, s := range map[string]*switchboard.Server{
-		"in its folder":               {Command: named(), Walls: switchboard.Confinement{Level: switchboard.SandboxStandard}},
-		"with the home as argument":   {Command: named("/home/u"), Walls: switchboard.Confinement{Level: switchboard.SandboxStandard}},
-		"with everything as argument": {Command: named("/", "--root=/"), Walls: switchboard.Confinement{Level: switchboard.SandboxStandard}},
-		"with Switchboard's files":    {Command: named("/home/u/project/.switchboard/store", "./switchboard.yaml"), Walls: switchboard.Confinement{Level: switchboard.SandboxStandard}},
+		"in its folder":               {Command: named()},
+		"with the home as argument":   {Command: named("/home/u")},
+		"with everything as argument": {Command: named("/", "--root=/")},
+		"with Switchboard's files":    {Command: named("/home/u/project/.switchboard/store", "./switchboard.yaml")},
 		"with a link to a secret":     {Command: named("./out"), Dir: "/home/u/project"},
 		"in the home":                 {Command: named(), Dir: "/home/u"},
 		"strict, with the home":       {Command: named("/home/u"), Walls: switchboard.Confinement{Level: switchboard.SandboxStrict, Read: []string{"/home/u"}, Write: []string{"/home/u/project"}}},
 	} {
-		o := Plan(atStandard(s), "/bin/tool", nil, ourMachine)
+		o := Plan(s, "/bin/tool", nil, ourMachine)
 		reads, _ := granted(o, readRight)
 		writes, _ := granted(o, writeRight)
 		secrets := []string{"/home/u/.ssh/id", "/mnt/cloud/keys", "/home/u/project/switchboard.yaml", "/home/u/project/.switchboard/store", "/dev/sda", "/dev/shm/p/switchboard.yaml", "/dev/shm/p/.switchboard/store"}
@@ -121,13 +120,13 @@ func TestTheStandardLevelWritesFewPlaces(t *testing.T) {
 		Command: []string{"npx", "-y", "@scope/server", "/srv/data", "--db=/srv/new/db.sqlite", "https://example.com/a/b", "/etc/passwd"}, Dir: "/home/u/project/src",
 		Env: map[string]switchboard.Secret{"FILE": switchboard.NewSecret("/tmp/x"), "CACHE_DIR": switchboard.NewSecret("/srv/cache"), "TOKEN": switchboard.NewSecret("a/b")},
 	}
-	o := Plan(atStandard(s), "/usr/bin/npx", []string{"HOME=/home/u"}, ourMachine)
+	o := Plan(s, "/usr/bin/npx", []string{"HOME=/home/u"}, ourMachine)
 	writes, fixed := granted(o, writeRight)
 	want := []string{"/dev/null", "/dev/shm/p/work", "/dev/shm/q", "/home/u/.npm", "/home/u/project/src", "/srv/data", "/tmp", "/tmp/x"}
-	if !slices.Equal(writes, want) || !slices.Equal(fixed, []string{"/dev/shm", "/dev/shm/p"}) {
+	if !slices.Equal(writes, want) || fixed != nil {
 		t.Errorf("it writes %q, want %q; fixed are %q", writes, want, fixed)
 	}
-	if want := []string{"/home/u/.cache", "/home/u/.npm", "/srv/cache"}; !slices.Equal(o.Made, want) {
+	if want := []string{"/home/u/.cache/node", "/home/u/.npm", "/srv/cache"}; !slices.Equal(o.Made, want) {
 		t.Errorf("%q are made, want %q", o.Made, want)
 	}
 	reads, _ := granted(o, readRight)
@@ -140,9 +139,9 @@ func TestTheStandardLevelWritesFewPlaces(t *testing.T) {
 
 // A program that may change a folder with Switchboard's own files in it can make nothing there, and the report says so.
 func TestAFolderWithSomethingHiddenIsFixed(t *testing.T) {
-	o := Plan(atStandard(&switchboard.Server{Command: []string{"tool"}}), "/bin/tool", nil, ourMachine)
+	o := Plan(&switchboard.Server{Command: []string{"tool"}}, "/bin/tool", nil, ourMachine)
 	writes, fixed := granted(o, writeRight)
-	if want := []string{"/dev/shm", "/dev/shm/p", "/home/u/project"}; !slices.Equal(fixed, want) {
+	if want := []string{"/home/u/project"}; !slices.Equal(fixed, want) {
 		t.Errorf("fixed are %q, want %q", fixed, want)
 	}
 	if !includes(writes, "/home/u/project/src/main") || includes(writes, "/home/u/project/new") {
@@ -155,7 +154,7 @@ func TestTheStrictLevelReadsItsProgramAndItsPermissions(t *testing.T) {
 		Command: []string{"tool", "/srv/data/file", "/home/u/notes"},
 		Walls:   switchboard.Confinement{Level: switchboard.SandboxStrict, Read: []string{"/mnt/other"}, Write: []string{"/home/u/project/src"}, Exec: []string{"/usr/bin/runner"}},
 	}
-	o := Plan(atStandard(s), "/bin/tool", nil, ourMachine)
+	o := Plan(s, "/bin/tool", nil, ourMachine)
 	reads, _ := granted(o, readRight)
 	for path, want := range map[string]bool{
 		"/bin/tool": true, "/usr/bin/env": true, "/mnt/other": true, "/srv/data/file": true, "/home/u/project/src/main": true,
@@ -178,10 +177,73 @@ func TestTheStrictLevelReadsItsProgramAndItsPermissions(t *testing.T) {
 // What the operator names for one server is not hidden from it, and stays hidden from the others.
 func TestASecretThatTheOperatorNamesIsRead(t *testing.T) {
 	s := &switchboard.Server{Command: []string{"tool"}, Env: map[string]switchboard.Secret{"KEY_FILE": switchboard.NewSecret("/home/u/.ssh/id")}}
-	reads, _ := granted(Plan(atStandard(s), "/bin/tool", nil, ourMachine), readRight)
-	writes, _ := granted(Plan(atStandard(s), "/bin/tool", nil, ourMachine), writeRight)
+	reads, _ := granted(Plan(s, "/bin/tool", nil, ourMachine), readRight)
+	writes, _ := granted(Plan(s, "/bin/tool", nil, ourMachine), writeRight)
 	if !slices.Contains(reads, "/home/u/.ssh/id") || includes(writes, "/home/u/.ssh/id") {
 		t.Errorf("it reads %q and writes %q", reads, writes)
+	}
+}
+
+// Permissions give what the level standard hides, and nothing beside it.
+func TestPermissionsWidenTheStandardLevel(t *testing.T) {
+	s := &switchboard.Server{Command: []string{"tool"}, Dir: "/srv/data", Walls: switchboard.Confinement{Read: []string{"/home/u/.ssh/id"}, Write: []string{"/home/u/notes"}}}
+	disk := maps.Clone(ourDisk)
+	disk["/home/u/.ssh/other"] = ""
+	all, _ := Plan(s, "/bin/tool", nil, ourMachine).rules(disk)
+	for path, want := range map[string]rights{
+		"/home/u/.ssh/id": readRight, "/home/u/.ssh/other": 0, "/home/u/notes/a": readRight | execRight | writeRight, "/etc/passwd": readRight | execRight,
+	} {
+		var got rights
+		for _, r := range all {
+			if within(path, r.path) {
+				got |= r.allow &^ seeRight
+			}
+		}
+		if got != want {
+			t.Errorf("%s: it gets %b, want %b", path, got, want)
+		}
+	}
+}
+
+func TestAPackageKeepsItsOwnFilesInTheHome(t *testing.T) {
+	disk := maps.Clone(ourDisk)
+	disk["/home/u/.mcp-auth/tokens"] = ""
+	for name, tt := range map[string]struct {
+		server switchboard.Server
+		want   bool
+	}{
+		"npx mcp-remote":      {switchboard.Server{Command: []string{"npx", "-y", "mcp-remote", "https://mcp.example.com"}}, true},
+		"npx mcp-remote@1.2":  {switchboard.Server{Command: []string{"npx", "-y", "mcp-remote@1.2.3", "https://mcp.example.com"}}, true},
+		"package: mcp-remote": {switchboard.Server{Command: []string{"mcp-remote"}, Package: switchboard.Package{Name: "mcp-remote"}}, true},
+		"another":             {switchboard.Server{Command: []string{"npx", "-y", "@mcp/remote@1"}}, false},
+	} {
+		o := Plan(&tt.server, "/usr/bin/npx", nil, ourMachine)
+		all, _ := o.rules(disk)
+		got := slices.ContainsFunc(all, func(r rule) bool {
+			return within("/home/u/.mcp-auth/tokens", r.path) && r.allow&(readRight|writeRight) == readRight|writeRight
+		})
+		if got != tt.want || slices.Contains(o.Made, "/home/u/.mcp-auth") != tt.want {
+			t.Errorf("%s: that it keeps its tokens is %v, and made are %q", name, got, o.Made)
+		}
+	}
+}
+
+// Clients start Switchboard in the home. Its servers must not change everything there for that.
+func TestTheHomeIsWrittenOnlyIfTheServerNamesIt(t *testing.T) {
+	m := ourMachine
+	m.Dir = m.Home
+	for _, tt := range []struct {
+		server switchboard.Server
+		want   bool
+	}{
+		{switchboard.Server{Command: []string{"tool"}}, false},
+		{switchboard.Server{Command: []string{"tool"}, Dir: m.Home}, true},
+		{switchboard.Server{Command: []string{"tool", "."}}, true},
+	} {
+		writes, _ := granted(Plan(&tt.server, "/bin/tool", nil, m), writeRight)
+		if got := includes(writes, "/home/u/notes/a"); got != tt.want {
+			t.Errorf("%q in %q: that it writes in the home is %v, by %q", tt.server.Command, tt.server.Dir, got, writes)
+		}
 	}
 }
 
@@ -202,7 +264,7 @@ func FuzzRules(f *testing.F) {
 		if strict {
 			s.Walls.Level = switchboard.SandboxStrict
 		}
-		all, _ := Plan(atStandard(s), "/bin/tool", nil, ourMachine).rules(ourDisk)
+		all, _ := Plan(s, "/bin/tool", nil, ourMachine).rules(ourDisk)
 		for _, r := range all {
 			for own := range maps.Keys(ourDisk) {
 				hidden := slices.ContainsFunc(ourMachine.Own, func(o string) bool { return within(own, o) })
@@ -212,10 +274,4 @@ func FuzzRules(f *testing.F) {
 			}
 		}
 	})
-}
-
-// atStandard gives a server without a level the level standard.
-func atStandard(s *switchboard.Server) *switchboard.Server {
-	s.Walls.Level = cmp.Or(s.Walls.Level, switchboard.SandboxStandard)
-	return s
 }

@@ -44,7 +44,7 @@ type Order struct {
 	Program string              `json:"program,omitempty"` // its path
 	FileReach
 
-	// Made are folders that are made if they are absent: the caches of package managers, and folders in variables such as DATA_DIR.
+	// Made are folders that are made if they are absent: the folders of package managers, and those in variables such as DATA_DIR.
 	Made []string `json:"made,omitempty"`
 
 	// NoNetwork says that it may make no socket, OnlyIP that it may make sockets of IP alone.
@@ -63,6 +63,9 @@ type FileReach struct {
 	Read  []string `json:"read,omitempty"`  // files that it may read, and folders with such files
 	Exec  []string `json:"exec,omitempty"`  // the same for files that it may also execute
 	Write []string `json:"write,omitempty"` // the same for files that it may also change
+
+	// Shared are what programs of many servers may change: the folders of package managers, and shared memory.
+	Shared []string `json:"shared,omitempty"`
 
 	// Named are paths that the settings of the server name. At the level standard, a folder among them may be changed, and so may the folder of a
 	// file: a program that keeps a file also makes others beside it. At the level strict, the program may read the files among them.
@@ -101,7 +104,7 @@ type InEffect struct {
 	Level switchboard.Sandbox `json:"level"`
 	Walls []string            `json:"in_effect"`
 
-	// Fixed are folders that the program may change. It can make nothing new in them, because something in them is hidden.
+	// Fixed are folders that its settings name and that it may change. It can make nothing new in them, because something in them is hidden.
 	Fixed []string `json:"fixed,omitempty"`
 
 	// Missing are the walls that the level has and this machine does not, each with the reason.
@@ -122,12 +125,12 @@ func (e *InEffect) lack(wall, why string) {
 // Plan returns what the program of a server may do. program is its path, and env is its whole environment.
 func Plan(s *switchboard.Server, program string, env []string, m Machine) *Order {
 	switch s.Walls.Level {
-	case switchboard.SandboxStandard:
-		return planStandard(s, program, env, m)
+	case switchboard.SandboxOff:
+		return &Order{Level: switchboard.SandboxOff}
 	case switchboard.SandboxStrict:
 		return planStrict(s, program, env, m)
 	}
-	return &Order{Level: switchboard.SandboxOff}
+	return planStandard(s, program, env, m)
 }
 
 // hidden returns the places of secrets. except are those that the program itself needs.
@@ -147,25 +150,26 @@ func hidden(m Machine, except []string) (all []string) {
 
 // planStandard lets a program read everything but secrets, and write where servers usually write.
 func planStandard(s *switchboard.Server, program string, env []string, m Machine) *Order {
-	kind := kindOf(program)
+	kind, w := needsOf(program, s), &s.Walls
 	o := &Order{
 		Level: switchboard.SandboxStandard, Program: program,
 		FileReach: FileReach{
-			See: []string{"/"}, Exec: []string{"/", "/dev/shm"}, Write: []string{"/dev/shm", "/dev/mqueue"}, Devices: standardDevices,
+			See: []string{"/"}, Read: w.Read, Exec: append([]string{"/", "/dev/shm"}, w.Exec...), Write: w.Write, Shared: []string{"/dev/shm", "/dev/mqueue"}, Devices: standardDevices,
 			Hidden: hidden(m, kind.sees), Own: m.Own, Named: named(s, m, true), Home: m.Home, Installed: s.Package.Dir,
 		},
 		OwnTemp: !has(s, "TMPDIR"), Limits: StandardLimits,
 	}
 	if !m.Root {
 		// A user's programs may write only to their own processes there. Root's could change the settings of the kernel.
-		o.Write = append(o.Write, "/proc")
+		o.Shared = append(o.Shared, "/proc")
 	}
 	if m.Home != "" {
 		for _, name := range caches {
-			o.Write = append(o.Write, filepath.Join(m.Home, name))
+			o.Shared = append(o.Shared, filepath.Join(m.Home, name))
 		}
 		for _, name := range kind.makes {
-			o.Made = append(o.Made, filepath.Join(m.Home, name))
+			path := filepath.Join(m.Home, name)
+			o.Made, o.Shared = append(o.Made, path), append(o.Shared, path)
 		}
 	}
 	for name, value := range s.Env {
@@ -208,7 +212,10 @@ func named(s *switchboard.Server, m Machine, all bool) (paths []string) {
 		}
 	}
 	if all {
-		add(dir)
+		// Nobody has chosen the home for a server that runs where Switchboard was started.
+		if s.Dir != "" || m.Dir != m.Home {
+			add(dir)
+		}
 		for name, value := range s.Env {
 			if name != "PATH" {
 				add(value.Reveal())

@@ -2,6 +2,7 @@ package link
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"os"
@@ -124,7 +125,7 @@ func (s *stdioPort) serve() {
 		task.WaitFor(s.proc.Ended, time.Second)
 		f := Errorf(KindLost, true, "%s", s.endText())
 		f.Gone = true
-		f.Remedy = process.ExitRemedy(s.proc.ExitStatus(), s.stderr.LastLines())
+		f.Remedy = cmp.Or(process.ExitRemedy(s.proc.ExitStatus(), s.stderr.LastLines()), process.WallRemedy(s.proc.Walls, s.stderr.LastLines()))
 		err = f
 	}
 	s.link.Fail(AsError(err))

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wall"
 )
 
 // products names what a person installs to get a program.
@@ -94,6 +95,25 @@ func ExitRemedy(how string, words []string) string {
 			return forbiddenRemedy(program)
 		}
 		return "a program that the server needs may not be run, which is what exit status 126 means in a shell: run the server's command by hand, to see which"
+	}
+	return ""
+}
+
+// refusals are how programs say that the system has refused something.
+var refusals = []string{"EACCES", "EPERM", "ermission denied", "peration not permitted", "ccess denied", "PermissionError"}
+
+// WallRemedy returns the remedy for a process that ended with these last lines of stderr, if the walls around it may be the
+// reason, or "".
+func WallRemedy(walls *wall.InEffect, words []string) string {
+	if walls == nil || len(walls.Walls) == 0 {
+		return ""
+	}
+	for _, line := range words {
+		for _, refusal := range refusals {
+			if strings.Contains(line, refusal) {
+				return fmt.Sprintf("the walls around its program (sandbox: %s) may refuse what it needs: permit the file that its words name with permissions, or see switchboard docs walls", walls.Level)
+			}
+		}
 	}
 	return ""
 }
