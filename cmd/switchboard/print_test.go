@@ -12,6 +12,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/upstream"
+	"github.com/summit-switchboard/switchboard/internal/wall"
 )
 
 func TestStatusPrintsEveryFieldThatIsSet(t *testing.T) {
@@ -41,13 +42,13 @@ func TestStatusPrintsEveryFieldThatIsSet(t *testing.T) {
 				Health: healthy,
 			},
 			{ServerStatus: upstream.ServerStatus{ID: "cut", State: upstream.StateReady, Version: "2025-11-25", Note: "its tools are cut after 50 pages"}, Health: healthy, Served: 7, Refused: 3, Findings: 2, Held: admin.HeldDefinitions{Suspended: 2, Frozen: 1, OnTrial: 3, New: 1}},
-			{ServerStatus: upstream.ServerStatus{ID: "good", State: upstream.StateReady, Version: "2026-07-28", Resources: 2, Prompts: 1}, Health: healthy, Served: 1, Held: admin.HeldDefinitions{Frozen: 1}},
+			{ServerStatus: upstream.ServerStatus{ID: "good", State: upstream.StateReady, Version: "2026-07-28", Resources: 2, Prompts: 1, Walls: []wall.InEffect{{Level: "standard", Fixed: []string{"/srv/w"}, Missing: []wall.MissingWall{{Wall: wall.Files, Why: "this kernel is old"}, {Wall: wall.Signals, Why: "this kernel is old"}}}}}, Health: healthy, Served: 1, Held: admin.HeldDefinitions{Frozen: 1}},
 			{
 				ServerStatus: upstream.ServerStatus{ID: "off", State: upstream.StateReady, Version: "2026-07-28"}, Served: 1,
 				Health: health.Status{State: health.Disabled, Since: ago(time.Minute), Cause: &health.Cause{Stage: health.StageOperator, Message: "disabled by local: it is moved", Since: ago(time.Minute)}},
 			},
 			{
-				ServerStatus: upstream.ServerStatus{ID: "part", State: upstream.StateReady, Version: "2026-07-28"}, Served: 2,
+				ServerStatus: upstream.ServerStatus{ID: "part", State: upstream.StateReady, Version: "2026-07-28", Walls: []wall.InEffect{{Level: "standard", Missing: []wall.MissingWall{{Wall: wall.Signals, Why: "this kernel is old"}}}}}, Served: 2,
 				Health: health.Status{State: health.Healthy, Since: ago(time.Hour), Tools: []health.ToolStatus{{Tool: "search", State: health.Quarantine, Cause: &health.Cause{Stage: "call", Since: ago(2 * time.Second)}}}},
 			},
 			{

@@ -14,20 +14,26 @@ import (
 	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
+// needsLandlock skips the test where the kernel cannot make all walls.
+func needsLandlock(t *testing.T) {
+	t.Helper()
+	if abi, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION); errno != 0 || abi < 6 {
+		t.Skipf("skipped: walls (this kernel has version %d of Landlock, and the test needs 6)", int(abi))
+	}
+}
+
 // The report of each process's guard is what status shows, and the kernel says the same. The program at the standard level reads none of Switchboard's own
 // files, which the open one reads.
 func TestStatusShowsTheWallsThatEachProcessHas(t *testing.T) {
 	t.Parallel()
-	if abi, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION); errno != 0 || abi < 6 {
-		t.Skipf("skipped: walls (this kernel has version %d of Landlock, and the test needs 6)", int(abi))
-	}
+	needsLandlock(t)
 	// Each tries to read the row by which commands find this process, when that is there.
 	row := func(id, more string) string {
 		fake := strings.TrimPrefix(rig.FakeRow("", fmt.Sprintf(rig.Tool, id)), ": {transport: stdio, command: [FAKE, ")
 		script := `until ls ../.switchboard/operator.json; do sleep 0.1; done >&2; cat ../.switchboard/operator.json >&2; echo $? > ` + id + `; exec "$@"`
 		return fmt.Sprintf("%s: {transport: stdio, dir: work, %s command: [sh, -c, %q, sh, FAKE, %s", id, more, script, fake)
 	}
-	dir := rig.LayOut(t, rig.Fakes(row("usual", "sandbox: standard,"), row("open", "sandbox: off,"),
+	dir := rig.LayOut(t, rig.Fakes(row("usual", ""), row("open", "sandbox: off,"),
 		"strict: {sandbox: strict, "+strings.TrimPrefix(rig.FakeRow("", fmt.Sprintf(rig.Tool, "strict")), ": {"))+"-- work/README --\n")
 	g := rig.Serve(t, dir)
 	s := g.Open(t, "/mcp", false)
@@ -84,5 +90,55 @@ func TestStatusShowsTheWallsThatEachProcessHas(t *testing.T) {
 	}
 	if text, _, _ := rig.Command(t, dir, "status", "--url", g.URL); !strings.Contains(text, "WALLS") || !strings.Contains(text, "standard") {
 		t.Errorf("status shows\n%s", text)
+	}
+}
+
+// A server that needs a key of the user's home does not start. Status says why and what to do, and doing it helps: this server reads the one key.
+func TestAServerThatItsWallsStopStartsWithOnePermission(t *testing.T) {
+	t.Parallel()
+	needsLandlock(t)
+	home := t.TempDir()
+	rig.WriteFile(t, filepath.Join(home, ".aws", "config"), "region\n")
+	rig.WriteFile(t, filepath.Join(home, ".aws", "credentials"), "key\n")
+	fake := strings.TrimPrefix(rig.FakeRow("", fmt.Sprintf(rig.Tool, "list")), ": {transport: stdio, command: [FAKE, ")
+	script := fmt.Sprintf(`cat %[1]s/.aws/config >config || exit 1; cat %[1]s/.aws/credentials >key; exec "$@"`, home)
+	dir := rig.LayOut(t, rig.Fakes(fmt.Sprintf("cloud: {transport: stdio, dir: work, command: [sh, -c, %q, sh, FAKE, %s", script, fake))+"-- work/README --\n")
+	cmd := rig.Switchboard(t, "-v", "serve", "--listen", "127.0.0.1:0")
+	cmd.Env = append(os.Environ(), "HOME="+home)
+	g := rig.ServeBy(t, dir, cmd)
+	status := func() string {
+		text, _, _ := rig.Command(t, dir, "status", "--url", g.URL)
+		return text
+	}
+	rig.Eventually(t, "status names the walls", func() string {
+		if text := status(); !strings.Contains(text, "Permission denied") || !strings.Contains(text, "cloud: the walls around its program (sandbox: standard) may refuse what it needs: permit the file") {
+			return text
+		}
+		return ""
+	})
+
+	file := filepath.Join(dir, "switchboard.yaml")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rig.WriteFile(t, file, strings.Replace(string(text), "dir: work,", fmt.Sprintf("dir: work, permissions: {read: [%s/.aws/config]},", home), 1))
+	g.Signal(t, unix.SIGHUP)
+	rig.Eventually(t, "its tool is served", func() string {
+		if text := status(); !strings.Contains(text, " healthy ") {
+			return text
+		}
+		return ""
+	})
+	if code := rig.Call(t, g.OpenAtOnce(t, "/mcp", false), "list", `{}`); code != "" {
+		t.Errorf("its tool answers with %s", code)
+	}
+	for name, want := range map[string]string{"config": "region\n", "key": ""} {
+		if got, err := os.ReadFile(filepath.Join(dir, "work", name)); err != nil || string(got) != want {
+			t.Errorf("of %s it has read %q, want %q; %v", name, got, want, err)
+		}
+	}
+	if text := status(); strings.Contains(text, "may refuse") {
+		t.Errorf("status still says\n%s", text)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wall"
 )
 
 func TestAProgramThatIsMissingIsNamedWithWhatToInstall(t *testing.T) {
@@ -71,6 +72,28 @@ func TestTheErrorsOfShellsNameTheProgram(t *testing.T) {
 	}
 	if got := ExitRemedy(missing, nil); !strings.Contains(got, "exit status 127") {
 		t.Errorf("without output it says %q", got)
+	}
+}
+
+func TestWallsAreNamedWhereTheyMayBeTheReason(t *testing.T) {
+	standard := &wall.InEffect{Level: switchboard.SandboxStandard, Walls: []string{wall.Files}}
+	for _, tt := range []struct {
+		walls *wall.InEffect
+		words string
+		want  bool
+	}{
+		{standard, "Error: EACCES: permission denied, open '/home/ann/.aws/config'", true},
+		{standard, "PermissionError: [Errno 13] Permission denied: '/home/ann/x'", true},
+		{standard, "mount: Operation not permitted", true},
+		{standard, "Error: no key", false},
+		{&wall.InEffect{Level: switchboard.SandboxOff}, "Permission denied", false},
+		{&wall.InEffect{Level: switchboard.SandboxStandard, Missing: []wall.MissingWall{{Wall: wall.Files}}}, "Permission denied", false},
+		{nil, "Permission denied", false},
+	} {
+		got := WallRemedy(tt.walls, []string{"starting", tt.words, "bye"})
+		if (got != "") != tt.want || tt.want && !strings.Contains(got, "sandbox: standard") {
+			t.Errorf("%+v, %s: %q", tt.walls, tt.words, got)
+		}
 	}
 }
 
