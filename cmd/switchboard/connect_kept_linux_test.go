@@ -21,17 +21,17 @@ import (
 
 // slowServer is quick when it is started for the first time. Each later start waits until the test writes a line into the pipe.
 const slowServer = `#!/bin/sh
-if [ -e "$0.$1" ]; then read -r line < "$0.pipe"; fi
-: > "$0.$1"
+if [ -e "$STARTED_DIR/$1" ]; then read -r line < "$STARTED_DIR/pipe"; fi
+: > "$STARTED_DIR/$1"
 exec "%s" sample "$2"
 `
 
 // slowServers are servers whose settings connect writes in other ways than the client: a secret as a file, a variable as a reference, an empty value not at
 // all, and a relative path as an absolute one.
 const slowServers = `{"mcpServers": {
-  "Plain": {"command": "HOME/slow", "args": ["plain", "notifier"]},
+  "Plain": {"command": "HOME/slow", "args": ["plain", "notifier"], "env": {"STARTED_DIR": "HOME/started"}},
   "settings": {"command": "HOME/slow", "args": ["settings", "atlas-search", "${KEPT_REGION:-us}"],
-    "env": {"CLOUD_TOKEN": "geheim-1234", "REGION": "${KEPT_REGION}", "ZONE": "${KEPT_ZONE:-a}", "EMPTY": ""}}
+    "env": {"STARTED_DIR": "HOME/started", "CLOUD_TOKEN": "geheim-1234", "REGION": "${KEPT_REGION}", "ZONE": "${KEPT_ZONE:-a}", "EMPTY": ""}}
 }}`
 
 // notKept begins the note of connect that it cannot write what the servers offer.
@@ -47,10 +47,11 @@ func newSlowDesk(t *testing.T) (d *claudeDesk, release func()) {
 	t.Setenv("KEPT_REGION", "eu")
 	d.write("slow", fmt.Sprintf(slowServer, d.program), 0o700)
 	d.write(".claude.json", strings.ReplaceAll(slowServers, "HOME", d.home), 0o600)
-	if err := syscall.Mkfifo(d.path("slow.pipe"), 0o600); err != nil {
+	d.write("started/README", "what has been started before", 0o600)
+	if err := syscall.Mkfifo(d.path("started/pipe"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	pipe, err := os.OpenFile(d.path("slow.pipe"), os.O_RDWR, 0) // for both: so neither side waits to open it
+	pipe, err := os.OpenFile(d.path("started/pipe"), os.O_RDWR, 0) // for both: so neither side waits to open it
 	if err != nil {
 		t.Fatal(err)
 	}
