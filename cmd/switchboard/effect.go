@@ -99,8 +99,11 @@ func (c *connectCmd) measure(ctx context.Context, io streams, log *slog.Logger, 
 			continue
 		}
 		why := fmt.Sprintf("it has not answered after %s", c.Wait)
-		if s.LastFailure != nil {
-			why = s.LastFailure.Message
+		if f := s.LastFailure; f != nil {
+			why = f.Message
+			if f.Remedy != "" {
+				why += "; " + f.Remedy
+			}
 		}
 		if strings.Contains(why, "HTTP status 401") || strings.Contains(why, "HTTP status 403") {
 			e.refused[s.ID] = "Switchboard cannot sign in at it: " + why
