@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	_ "time/tzdata" // the time zones that policies and budgets name, on each machine
 
 	"github.com/alecthomas/kong"
@@ -27,7 +25,7 @@ const (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilSignal(context.Background())
 	code := run(ctx, os.Args[1:], newStreams(os.Stdin, os.Stdout, os.Stderr))
 	stop()
 	os.Exit(code)

@@ -29,7 +29,7 @@ type serveCmd struct {
 func (s *serveCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 	var vars variables
 	a, err := s.startApp(ctx, log, app.Options{
-		Serves: true, Officers: app.OfficerOptions{Listen: true}, Listen: s.Listen, Data: s.dataDir(), Replica: true, Hurry: laterSignals(ctx), WholeResults: s.wantsWhole(), Configured: vars.set,
+		Serves: true, Officers: app.OfficerOptions{Listen: true}, Listen: s.Listen, Data: s.dataDir(), Replica: true, Hurry: hurry(ctx), WholeResults: s.wantsWhole(), Configured: vars.set,
 	})
 	if err != nil {
 		return err
@@ -53,13 +53,6 @@ type resultFlags struct {
 }
 
 func (r resultFlags) wantsWhole() bool { return r.Results == "whole" }
-
-// laterSignals returns the signals that arrive after one has ended ctx.
-func laterSignals(ctx context.Context) <-chan os.Signal {
-	more := make(chan os.Signal, 1)
-	context.AfterFunc(ctx, func() { signal.Notify(more, os.Interrupt, syscall.SIGTERM) })
-	return more
-}
 
 // watchConfig starts to reload on changed files and on SIGHUP. It must be called before the address is
 // printed: until then SIGHUP ends the process, and a reader of the address may send one. It also

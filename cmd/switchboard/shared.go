@@ -35,7 +35,7 @@ func (s *sharedCmd) Run(ctx context.Context, io streams, log *slog.Logger) error
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	var vars variables
-	a, err := s.startApp(ctx, log, app.Options{Data: s.dataDir(), Officers: app.OfficerOptions{Listen: true}, Hurry: laterSignals(ctx), WholeResults: s.wantsWhole(), Configured: vars.set})
+	a, err := s.startApp(ctx, log, app.Options{Data: s.dataDir(), Officers: app.OfficerOptions{Listen: true}, Hurry: hurry(ctx), WholeResults: s.wantsWhole(), Configured: vars.set})
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func (s *stdioCmd) Run(ctx context.Context, io streams, log *slog.Logger) error 
 			return s.serveAlone(ctx, io, log)
 		}
 	}
-	c := joiner{cmd: s, hurry: laterSignals(ctx), log: log, run: app.NewRunID()}
+	c := joiner{cmd: s, hurry: hurry(ctx), log: log, run: app.NewRunID()}
 	defer c.stop()
 	return bridge.Run(ctx, bridge.Options{
 		In: io.in, Out: io.raw, Connect: c.connect, Hurry: c.hurry, Log: log,
@@ -65,7 +65,7 @@ const maxBridgedMessage = 256 << 20
 func (s *stdioCmd) serveAlone(ctx context.Context, io streams, log *slog.Logger) error {
 	var vars variables
 	a, err := s.startApp(ctx, log, app.Options{
-		Data: s.dataDir(), Officers: app.OfficerOptions{Listen: s.dataDir() != ""}, Hurry: laterSignals(ctx), WholeResults: s.wantsWhole(), Configured: vars.set,
+		Data: s.dataDir(), Officers: app.OfficerOptions{Listen: s.dataDir() != ""}, Hurry: hurry(ctx), WholeResults: s.wantsWhole(), Configured: vars.set,
 	})
 	if err != nil {
 		return err
@@ -79,7 +79,7 @@ func (s *stdioCmd) serveAlone(ctx context.Context, io streams, log *slog.Logger)
 // A joiner finds or starts the process that serves a client.
 type joiner struct {
 	cmd   *stdioCmd
-	hurry <-chan os.Signal
+	hurry <-chan struct{}
 	log   *slog.Logger
 	run   switchboard.RunID
 

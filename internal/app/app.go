@@ -14,7 +14,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -118,9 +117,8 @@ type Options struct {
 	// Replica says that other replicas share the configured store, if that store can be shared.
 	Replica bool
 
-	// Hurry receives a signal when stopping must not wait any longer for calls in flight. nil means
-	// that no signal comes.
-	Hurry <-chan os.Signal
+	// Hurry is closed when stopping must not wait any longer for calls in flight. nil means that it waits.
+	Hurry <-chan struct{}
 
 	// Guard is the command that ends the processes of servers when Switchboard is killed; see
 	// upstream.Options.

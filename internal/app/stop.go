@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"os"
 	"sync"
 	"time"
 )
@@ -20,9 +19,9 @@ type gracePeriod struct {
 	cancel    context.CancelFunc // of ctx
 }
 
-// newGracePeriod returns a gracePeriod of the given length. A signal from hurry ends the time of
-// the calls at once.
-func newGracePeriod(grace func() time.Duration, hurry <-chan os.Signal) *gracePeriod {
+// newGracePeriod returns a gracePeriod of the given length. The time of the calls ends at once when
+// hurry is closed.
+func newGracePeriod(grace func() time.Duration, hurry <-chan struct{}) *gracePeriod {
 	s := &gracePeriod{callsOver: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.start = sync.OnceFunc(func() {

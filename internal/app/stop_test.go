@@ -1,8 +1,6 @@
 package app
 
 import (
-	"os"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,13 +16,13 @@ func TestCallsGetTheGraceWithoutItsLastPart(t *testing.T) {
 	} {
 		t.Run(tt.grace.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				hurry := make(chan os.Signal, 1)
+				hurry := make(chan struct{})
 				s := newGracePeriod(func() time.Duration { return tt.grace }, hurry)
 				time.Sleep(time.Minute) // stopping has not begun
 				start := time.Now()
 				over := s.endOfCalls()
 				if tt.hurry > 0 {
-					time.AfterFunc(tt.hurry, func() { hurry <- syscall.SIGTERM })
+					time.AfterFunc(tt.hurry, func() { close(hurry) })
 				}
 				<-over
 				calls := time.Since(start)

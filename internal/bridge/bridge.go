@@ -21,7 +21,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -87,8 +86,8 @@ type Options struct {
 	Malformed func(err error) []byte
 	IDInUse   []byte
 
-	// Hurry ends the wait for answers after ctx is done.
-	Hurry <-chan os.Signal
+	// Hurry ends the wait for answers when it is closed, after ctx is done.
+	Hurry <-chan struct{}
 
 	Log *slog.Logger
 }
@@ -186,7 +185,7 @@ func (b *bridge) serve(ctx context.Context, l *link) error {
 func (b *bridge) watch(ctx context.Context, l *link, done <-chan struct{}) {
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
-	var hurry <-chan os.Signal
+	var hurry <-chan struct{}
 	ending := ctx.Done()
 	for {
 		select {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -111,7 +110,7 @@ type world struct {
 	client pipeConn
 	in     *bufio.Reader
 	opened chan *fakeProcess // receives each process that the bridge connects to
-	hurry  chan os.Signal
+	hurry  chan struct{}
 	stop   context.CancelFunc
 	ended  chan error
 
@@ -130,7 +129,7 @@ func start(t *testing.T) (*world, *fakeProcess) {
 	t.Helper()
 	client, own := newPipes()
 	ctx, cancel := context.WithCancel(t.Context())
-	w := &world{t: t, client: client, in: bufio.NewReader(client), opened: make(chan *fakeProcess, 100), hurry: make(chan os.Signal, 1), stop: cancel, ended: make(chan error, 1)}
+	w := &world{t: t, client: client, in: bufio.NewReader(client), opened: make(chan *fakeProcess, 100), hurry: make(chan struct{}), stop: cancel, ended: make(chan error, 1)}
 	go func() {
 		w.ended <- bridge.Run(ctx, bridge.Options{
 			In: own, Out: own, MaxIn: 1 << 20, MaxOut: 1 << 20, TooLong: []byte(`{"too":"long"}`), IDInUse: []byte(`{"id":"in use"}`), Hurry: w.hurry, Log: slog.New(slog.DiscardHandler),
@@ -505,7 +504,7 @@ func TestASignalRefusesNewRequestsAndTheSecondOneHurries(t *testing.T) {
 		synctest.Wait()
 		w.sends(`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
 		w.gets(`{"refused":2,"method":"tools/list","modern":false,"code":"SB-ROUT-003"}`)
-		w.hurry <- os.Interrupt
+		close(w.hurry)
 		w.gets(`{"refused":1,"method":"tools/call","modern":true,"code":"SB-EXEC-004"}`)
 		if err := <-w.ended; err != nil {
 			t.Error(err)

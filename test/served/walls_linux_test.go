@@ -134,9 +134,12 @@ func TestAServerThatItsWallsStopStartsWithOnePermission(t *testing.T) {
 		t.Errorf("its tool answers with %s", code)
 	}
 	for name, want := range map[string]string{"config": "region\n", "key": ""} {
-		if got, err := os.ReadFile(filepath.Join(dir, "work", name)); err != nil || string(got) != want {
-			t.Errorf("of %s it has read %q, want %q; %v", name, got, want, err)
-		}
+		rig.Eventually(t, "what it has read of "+name, func() string { // each of its processes reads it anew
+			if got, err := os.ReadFile(filepath.Join(dir, "work", name)); err != nil || string(got) != want {
+				return fmt.Sprintf("%q, want %q; %v", got, want, err)
+			}
+			return ""
+		})
 	}
 	if text := status(); strings.Contains(text, "may refuse") {
 		t.Errorf("status still says\n%s", text)
