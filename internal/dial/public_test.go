@@ -60,7 +60,7 @@ func TestSS01SS03AStrangersHostLeadsToPublicAddressesOnly(t *testing.T) {
 		if strings.Contains(addr, ":") {
 			network = "tcp6"
 		}
-		err := checkPublic("x.example.com", network, netip.AddrPortFrom(netip.MustParseAddr(addr), 8443).String())
+		err := checkPublic("x.example.com", network, netip.AddrPortFrom(netip.MustParseAddr(addr), 8443))
 		if (err == nil) != public {
 			t.Errorf("%s: %v, want public: %t", addr, err, public)
 		}

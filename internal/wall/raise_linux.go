@@ -54,6 +54,9 @@ func (o *Order) Raise() (e InEffect, err error) {
 	if o.Level == switchboard.SandboxOff {
 		return e, nil
 	}
+	if len(o.Hosts) > 0 && !hasOwnNetwork() {
+		e.lack(Network, "this thread has no network of its own")
+	}
 	if err := dropCapabilities(); err != nil {
 		return e, err
 	}
@@ -97,6 +100,12 @@ func (o *Order) Raise() (e InEffect, err error) {
 		return e, &UnavailableError{e.Missing[0]}
 	}
 	return e, nil
+}
+
+// hasOwnNetwork reports whether this thread has another network than the first thread of the process.
+func hasOwnNetwork() bool {
+	var own, first unix.Stat_t
+	return unix.Stat("/proc/thread-self/ns/net", &own) == nil && unix.Stat("/proc/self/ns/net", &first) == nil && own.Ino != first.Ino
 }
 
 // dropCapabilities takes all capabilities from this thread, and from the programs that it executes.

@@ -34,9 +34,14 @@ func TestMain(m *testing.M) {
 		case "guard":
 			process.Guard(os.Stdin, os.Stdout, os.Args[2:])
 			return
+		case "guard-asking":
+			guardAsking(os.Args[2:])
+			return
 		case "escape":
 			escape(os.Args[2:])
 			return
+		case "without-namespaces":
+			withoutNamespaces(os.Args[2:])
 		case "without-landlock":
 			withoutLandlock(os.Args[2:])
 		}
@@ -286,6 +291,12 @@ func TestAProgramOfAnotherUserDoesNotGetOut(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("skipped: another user (this test is run as one already)")
 	}
+	runAsAnotherUser(t)
+}
+
+// runAsAnotherUser runs the same test as a user who is not root.
+func runAsAnotherUser(t *testing.T) {
+	t.Helper()
 	dir := openFolder(t)
 	makeSetuid(t, dir, 0)
 	self, err := os.ReadFile(os.Args[0])
@@ -469,10 +480,17 @@ func BenchmarkStart(b *testing.B) {
 	}
 	spawn := process.NewSpawner([]string{program, "guard"})
 	defer spawn.Close()
-	for _, level := range []switchboard.Sandbox{switchboard.SandboxOff, switchboard.SandboxStandard, switchboard.SandboxStrict} {
-		b.Run(string(level), func(b *testing.B) {
+	for _, walls := range []switchboard.Confinement{
+		{Level: switchboard.SandboxOff}, {Level: switchboard.SandboxStandard}, {Level: switchboard.SandboxStrict},
+		{Level: switchboard.SandboxStrict, Hosts: []switchboard.HostPort{{Name: "api.example.com", Port: 443}}},
+	} {
+		name := string(walls.Level)
+		if len(walls.Hosts) > 0 {
+			name += "-hosts"
+		}
+		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				p, err := spawn.Start(&switchboard.Server{Command: []string{program, "escape", "nothing", ""}, Walls: switchboard.Confinement{Level: level}})
+				p, err := spawn.Start(&switchboard.Server{Command: []string{program, "escape", "nothing", ""}, Walls: walls})
 				if err != nil {
 					b.Fatal(err)
 				}

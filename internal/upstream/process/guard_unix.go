@@ -170,6 +170,9 @@ func Guard(in io.Reader, out io.Writer, command []string) {
 	}
 	w.mu.Unlock()
 	_, _ = fmt.Fprintln(out, how)
+	if w.network != nil {
+		w.network.Close()
+	}
 	w.sweep()
 	w.clean()
 }
@@ -182,6 +185,9 @@ type guardedProgram struct {
 	cmd    *exec.Cmd
 	limits wall.Limits
 	temp   string // its own folder for temporary files; "" means none
+
+	// network carries its connections to permitted hosts; nil means that it has no network of its own.
+	network interface{ Close() }
 
 	mu    sync.Mutex // held to signal and to reap, so that no signal reaches a process that got the number later
 	ended bool       // and was reaped
@@ -222,7 +228,7 @@ func (w *guardedProgram) start(command []string, orders *bufio.Reader) (walls wa
 	started := make(chan error, 1)
 	go onOtherThread(func() {
 		var err error
-		if walls, err = order.Raise(); err == nil {
+		if walls, err = w.raise(&order, files[2]); err == nil {
 			err = w.cmd.Start()
 		}
 		started <- err
