@@ -31,7 +31,7 @@ func (r *serverRow) permissionKeys() *document.Keys {
 			{Key: "exec", Type: paths(&w.Exec, false), Doc: "Programs, and folders of programs, that it may also execute."},
 			{Key: "network", Type: networkType(r.readReach), Doc: "`none` (the default): it can open no socket. `any`: connections over IP. A list such as `[api.example.com:443]`: TCP to these [hosts](walls.md#permitted-hosts), and nothing else."},
 		},
-		Hints: map[string]string{"net": `write "network"`, "execute": `write "exec"`, "run": `write "exec"`, "files": `write "read" or "write"`},
+		Hints: map[string]string{"net": `write "network"`, "hosts": `write "network"`, "execute": `write "exec"`, "run": `write "exec"`, "files": `write "read" or "write"`},
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,7 +24,8 @@ const (
 	maxConnections = 128 // the next ones wait in the queue of the kernel
 	maxQuestioners = 8   // connections of DNS over TCP
 	maxQuestion    = 4096
-	maxComplaints  = 64 // lines, while the program runs
+	maxSubjects    = 64 // that the operator is told about, while the program runs
+	maxLines       = 3  // about one of them
 )
 
 // Time limits.
@@ -46,8 +48,8 @@ type Passage struct {
 	close context.CancelFunc
 	slots chan struct{} // one is held for each connection
 	lines chan string   // for the operator
-	told  map[string]string
-	mu    sync.Mutex // guards told
+	mu    sync.Mutex    // guards told
+	told  map[string][]string
 }
 
 // An openDoor is a door with its listener.
@@ -60,7 +62,7 @@ type openDoor struct {
 func newPassage(s site) *Passage {
 	p := &Passage{
 		site: s, dial: dial.ForProgram, halfTime: halfClosedTimeout,
-		slots: make(chan struct{}, maxConnections), lines: make(chan string, maxComplaints), told: map[string]string{},
+		slots: make(chan struct{}, maxConnections), lines: make(chan string, maxSubjects), told: map[string][]string{},
 	}
 	p.ctx, p.close = context.WithCancel(context.Background())
 	return p
@@ -107,15 +109,15 @@ func (p *Passage) Close() {
 	}
 }
 
-// tell writes a line for the operator: once for each subject, until the line changes.
+// tell writes a line about a subject for the operator: each line once, and a few about each subject.
 func (p *Passage) tell(subject, line string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, known := p.told[subject]
-	if p.told[subject] == line || !known && len(p.told) >= maxComplaints {
+	lines, known := p.told[subject]
+	if slices.Contains(lines, line) || len(lines) >= maxLines || !known && len(p.told) >= maxSubjects {
 		return
 	}
-	p.told[subject] = line
+	p.told[subject] = append(lines, line)
 	select {
 	case p.lines <- line:
 	default: // the operator has enough to read
