@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 	"github.com/summit-switchboard/switchboard/internal/wall"
@@ -89,13 +91,14 @@ func init() {
 type neighbor struct {
 	at      netip.AddrPort
 	arrived atomic.Int64
+	peers   chan string   // gets why Switchboard refuses the process at the other end as its user
 	ended   chan struct{} // gets a value when a connection has ended
 }
 
 // startNeighbor starts a server at an address of TCP or UDP.
 func startNeighbor(t *testing.T, network, at string) *neighbor {
 	t.Helper()
-	n := &neighbor{ended: make(chan struct{}, 64)}
+	n := &neighbor{peers: make(chan string, 64), ended: make(chan struct{}, 64)}
 	if strings.HasPrefix(network, "udp") {
 		l, err := net.ListenPacket(network, at)
 		if err != nil {
@@ -129,6 +132,7 @@ func startNeighbor(t *testing.T, network, at string) *neighbor {
 				return
 			}
 			n.arrived.Add(1)
+			n.peers <- identity.PeerOf(conn)()
 			go func() {
 				said, _ := io.ReadAll(conn) // until the program has ended its side
 				_, _ = fmt.Fprintf(conn, "%s back", said)
@@ -219,6 +223,12 @@ func (p *place) checkHosts(t *testing.T) {
 	}
 	if n := four.arrived.Load() + six.arrived.Load() + byName.arrived.Load(); n != 3 {
 		t.Errorf("%d connections have arrived at the permitted hosts, want 3", n)
+	}
+	// Switchboard's own addresses take nothing from a program that Switchboard has started.
+	for _, n := range []*neighbor{four, six, byName} {
+		if why := <-n.peers; why != "it comes from a program that Switchboard itself started" {
+			t.Errorf("%s: the process at the other end is refused with %q", n.at, why)
+		}
 	}
 	own := ownAddress(t)
 	for name, a := range map[string]struct{ escape, word string }{
@@ -358,6 +368,43 @@ func TestNothingIsLeftOfAProgramWithPermittedHosts(t *testing.T) {
 		}
 		before = after
 	}
+}
+
+// The guard sweeps and watches as it does for a program in the network of the machine (ST-06).
+func TestTheGuardOfAProgramWithPermittedHostsSweepsAndWatches(t *testing.T) {
+	needNetworks(t)
+	newPlace(t, openFolder(t)).checkGuard(t)
+}
+
+func TestTheGuardOfAnotherUserSweepsAndWatchesThere(t *testing.T) {
+	if !asAnotherUser(t) {
+		needNetworks(t)
+		newPlace(t, filepath.Join(os.Getenv(asUser), "place")).checkGuard(t)
+	}
+}
+
+func (p *place) checkGuard(t *testing.T) {
+	t.Helper()
+	walls := p.permit(switchboard.HostPort{Name: "127.0.0.1", Port: 9})
+	p.checkSweep(t, walls)
+	p.checkLimits(t, walls)
+}
+
+// A thread in the network of the machine does not pass for one with a network of its own.
+func TestWallsForHostsNeedANetworkOfTheirOwn(t *testing.T) {
+	needLandlock(t)
+	out, err := exec.CommandContext(t.Context(), os.Args[0], "raise-here").CombinedOutput()
+	if want := "SB-DISC-004: sandbox: strict demands walls that this machine lacks: network: this thread has no network of its own\n"; err != nil || string(out) != want {
+		t.Errorf("%v %s", err, out)
+	}
+}
+
+// raiseHere takes on the walls of a program with hosts, and prints the error.
+func raiseHere() {
+	s := &switchboard.Server{Command: []string{"/bin/true"}, Walls: switchboard.Confinement{Level: switchboard.SandboxStrict, Hosts: []switchboard.HostPort{{Name: "127.0.0.1", Port: 9}}}}
+	runtime.LockOSThread()
+	_, err := wall.Plan(s, "/bin/true", nil, wall.Machine{}).Raise()
+	fmt.Println(err)
 }
 
 // parentOf returns the parent of a process.

@@ -54,7 +54,9 @@ func (o *Order) Raise() (e InEffect, err error) {
 	if o.Level == switchboard.SandboxOff {
 		return e, nil
 	}
+	walled := o.NoNetwork || o.OnlyIP
 	if len(o.Hosts) > 0 && !hasOwnNetwork() {
+		walled = false
 		e.lack(Network, "this thread has no network of its own")
 	}
 	if err := dropCapabilities(); err != nil {
@@ -92,7 +94,7 @@ func (o *Order) Raise() (e InEffect, err error) {
 		e.lack(Calls, err.Error())
 	} else {
 		e.Walls = append(e.Walls, Calls)
-		if o.NoNetwork || o.OnlyIP {
+		if walled {
 			e.Walls = append(e.Walls, Network)
 		}
 	}

@@ -40,6 +40,9 @@ func TestMain(m *testing.M) {
 		case "escape":
 			escape(os.Args[2:])
 			return
+		case "raise-here":
+			raiseHere()
+			return
 		case "without-namespaces":
 			withoutNamespaces(os.Args[2:])
 		case "without-landlock":
@@ -416,7 +419,13 @@ func TestWithoutLandlockStrictRefusesAndStandardSaysWhatIsMissing(t *testing.T) 
 func TestTheGuardEndsWhatItCannotBeReachedBy(t *testing.T) {
 	needLandlock(t)
 	p := newPlace(t, openFolder(t))
-	for _, walls := range []switchboard.Confinement{{Level: switchboard.SandboxStandard}, p.strict()} {
+	p.checkSweep(t, switchboard.Confinement{Level: switchboard.SandboxStandard}, p.strict())
+}
+
+// checkSweep starts a program that starts a daemon, and ends it.
+func (p *place) checkSweep(t *testing.T, levels ...switchboard.Confinement) {
+	t.Helper()
+	for _, walls := range levels {
 		s := p.server
 		s.Walls = walls
 		s.Command = append(slices.Clone(s.Command), "daemon", "now")
@@ -446,6 +455,12 @@ func TestTheGuardEndsWhatItCannotBeReachedBy(t *testing.T) {
 func TestAProgramThatUsesTooMuchIsEnded(t *testing.T) {
 	needLandlock(t)
 	p := newPlace(t, openFolder(t))
+	p.checkLimits(t, p.strict())
+}
+
+// checkLimits starts programs that use more than they may.
+func (p *place) checkLimits(t *testing.T, walls switchboard.Confinement) {
+	t.Helper()
 	limits := wall.StrictLimits
 	t.Cleanup(func() { wall.StrictLimits = limits })
 	wall.StrictLimits.Memory, wall.StrictLimits.Processes = 64<<20, 12
@@ -454,8 +469,8 @@ func TestAProgramThatUsesTooMuchIsEnded(t *testing.T) {
 	} {
 		began := time.Now()
 		s := p.server
-		s.Walls = p.strict()
-		s.Walls.Exec = append(s.Walls.Exec, s.Command[0])
+		s.Walls = walls
+		s.Walls.Exec = append(slices.Clone(walls.Exec), s.Command[0])
 		s.Command = append(slices.Clone(s.Command), escape, tt.word)
 		proc, err := p.spawn.Start(&s)
 		if err != nil {

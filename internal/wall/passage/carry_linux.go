@@ -21,7 +21,7 @@ import (
 
 // Bounds of what a program can make a Passage do at once.
 const (
-	maxConnections = 128 // the next ones wait in the queue of the kernel
+	maxConnections = 128 // the next ones wait
 	maxQuestioners = 8   // connections of DNS over TCP
 	maxQuestion    = 4096
 	maxSubjects    = 64 // that the operator is told about, while the program runs
@@ -126,20 +126,20 @@ func (p *Passage) tell(subject, line string) {
 
 // accept carries the connections of one door.
 func (p *Passage) accept(l openDoor) {
-	for p.ctx.Err() == nil {
+	for {
+		in, err := l.Accept()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil:
+			time.Sleep(acceptPause) // there are too many open files
+			continue
+		}
 		select {
 		case p.slots <- struct{}{}:
 		case <-p.ctx.Done():
+			_ = in.Close()
 			return
-		}
-		in, err := l.Accept()
-		if err != nil {
-			<-p.slots
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			time.Sleep(acceptPause) // there are too many open files
-			continue
 		}
 		go func() {
 			defer func() { <-p.slots }()
