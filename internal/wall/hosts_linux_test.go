@@ -323,7 +323,7 @@ func TestNothingIsLeftOfAProgramWithPermittedHosts(t *testing.T) {
 	s.Walls = p.permit(four.host())
 	s.Command = append(slices.Clone(s.Command), "hold", four.at.String())
 	before := -1
-	for _, how := range []string{"the program is killed", "the guard is told to end", "the guard is killed"} {
+	for i, how := range []string{"the program is killed", "the guard is told to end", "the guard is killed"} {
 		proc, err := p.spawn.Start(&s)
 		if err != nil {
 			t.Fatal(err)
@@ -332,6 +332,7 @@ func TestNothingIsLeftOfAProgramWithPermittedHosts(t *testing.T) {
 		if _, err := fmt.Fscan(proc.Stdout, &says); err != nil || says != "held" {
 			t.Fatalf("%q, %v", says, err)
 		}
+		wait.Until(t, "the guard has carried the connection", func() bool { return four.arrived.Load() == int64(i+1) })
 		guard := parentOf(t, proc.PID)
 		if guard == os.Getpid() {
 			t.Fatal("the reported process is the guard and not the program")

@@ -55,6 +55,7 @@ func TestDNSAnswersForPermittedNamesAlone(t *testing.T) {
 		"the root":                          {append(question("db", typeA, classIN)[:12], 0, 0, 1, 0, 1), dnsNoName, "", "."},
 		"the longest name":                  {question(long, typeA, classIN), dnsNoName, "", long},
 		"a longer name":                     {question(long+".a", typeA, classIN), dnsUnread, "", ""},
+		"a part of 64 bytes":                {question(strings.Repeat("a", 64)+".com", typeA, classIN), dnsUnread, "", ""},
 		"a part with a dot in it":           {append(append(append([]byte{}, question("db", typeA, classIN)[:12]...), 15), "api.example.com\x00\x00\x01\x00\x01"...), dnsNoName, "", "api·example·com"},
 		"another class":                     {question("api.example.com", typeA, 3), dnsRefused, "", ""},
 		"another kind of message":           {withFlags(question("api.example.com", typeA, classIN), 0x2800), dnsNotDone, "", ""},
