@@ -186,7 +186,6 @@ func TestImportsFollowThePlan(t *testing.T) {
 var dialsItself = map[string]string{
 	"internal/atom/check.go":         "what the operator's probes name, with dial.Context",
 	"internal/dial/dial.go":          "it is the check",
-	"internal/dial/public.go":        "it is the check for the addresses of strangers",
 	"internal/oauth/request.go":      "authorization servers, with dial.Public; what the operator named, with dial.Context",
 	"internal/credential/consent.go": "nothing: it names the type of the client of package link that it is given",
 	"internal/upstream/link/http.go": "servers, with their route",

@@ -65,6 +65,10 @@ func init() {
 		}
 		return nil
 	}
+	escapes["network"] = func(string) error {
+		runtime.LockOSThread()
+		return unix.Unshare(unix.CLONE_NEWUSER | unix.CLONE_NEWNET)
+	}
 	escapes["lookup"] = func(name string) error { _, err := net.LookupHost(name); return err }
 	// It holds a connection and never ends.
 	escapes["hold"] = func(to string) error {
@@ -205,6 +209,26 @@ func TestAProgramOfAnotherUserReachesItsPermittedHostsAndNothingElse(t *testing.
 	}
 }
 
+// beyondHosts are what a program with permitted hosts tries, and never gets.
+var beyondHosts = []struct{ name, escape, word string }{
+	{"another port of a permitted address", "talk", "tcp OTHER"},
+	{"another port over IPv6", "talk", "tcp OTHER6"},
+	{"the permitted port at another address", "talk", "tcp 127.0.0.2:PORT"},
+	{"an address of this machine", "talk", "tcp OWN:PORT"},
+	{"an address elsewhere", "talk", "tcp 192.0.2.1:80"},
+	{"an address elsewhere, over IPv6", "talk", "tcp [2001:db8::1]:80"},
+	{"UDP", "talk", "udp UDP"},
+	{"UDP to a permitted address and port", "talk", "udp PERMITTED"},
+	{"UDP elsewhere, as DNS uses it", "talk", "udp 192.0.2.1:53"},
+	{"DNS: the name of another host", "lookup", "other.example.com"},
+	{"DNS: a name below a permitted one, with data in it", "lookup", "data.api.example.com"},
+	{"an abstract socket", "abstract", "ABSTRACT"},
+	{"the socket of docker or of an ssh agent", "unix", "DOCKER"},
+	{"a pair of sockets, connected to syslog", "pair", "SYSLOG"},
+	{"netlink, to change its network", "netlink", ""},
+	{"another network namespace", "network", ""},
+}
+
 func (p *place) checkHosts(t *testing.T) {
 	four, other := startNeighbor(t, "tcp", "127.0.0.1:0"), startNeighbor(t, "tcp", "127.0.0.1:0")
 	six, byName := startNeighbor(t, "tcp", "[::1]:0"), startNeighbor(t, "tcp", "127.0.0.1:0")
@@ -230,26 +254,11 @@ func (p *place) checkHosts(t *testing.T) {
 			t.Errorf("%s: the process at the other end is refused with %q", n.at, why)
 		}
 	}
-	own := ownAddress(t)
-	for name, a := range map[string]struct{ escape, word string }{
-		"another port":                            {"talk", "tcp " + other.at.String()},
-		"another port over IPv6":                  {"talk", "tcp " + otherSix.at.String()},
-		"the permitted port at another address":   {"talk", fmt.Sprintf("tcp 127.0.0.2:%d", everywhere.at.Port())},
-		"an address of this machine":              {"talk", fmt.Sprintf("tcp %s:%d", own, everywhere.at.Port())},
-		"an address elsewhere":                    {"talk", "tcp 192.0.2.1:80"},
-		"an address elsewhere over IPv6":          {"talk", "tcp [2001:db8::1]:80"},
-		"UDP":                                     {"talk", "udp " + udp.at.String()},
-		"UDP to the permitted port":               {"talk", "udp " + samePort.at.String()},
-		"UDP elsewhere":                           {"talk", "udp 192.0.2.1:53"},
-		"the name of another host":                {"lookup", "other.example.com"},
-		"a name below a permitted one":            {"lookup", "data.api.example.com"},
-		"a host by another name":                  {"talk", fmt.Sprintf("tcp other.localhost.example.com:%d", four.at.Port())},
-		"an abstract socket":                      {"abstract", p.words["abstract"]},
-		"the socket of docker or of an ssh agent": {"unix", p.words["docker"]},
-		"a pair of sockets, connected to syslog":  {"pair", p.words["syslog"]},
-	} {
-		if got, _ := p.try(t, walls, a.escape, a.word); !strings.HasPrefix(got, "stopped: ") {
-			t.Errorf("%s: %s", name, got)
+	at := strings.NewReplacer("PERMITTED", four.at.String(), "OTHER6", otherSix.at.String(), "OTHER", other.at.String(), "UDP", udp.at.String(),
+		"PORT", strconv.Itoa(int(everywhere.at.Port())), "OWN", ownAddress(t).String(), "ABSTRACT", p.words["abstract"], "DOCKER", p.words["docker"], "SYSLOG", p.words["syslog"])
+	for _, a := range beyondHosts {
+		if got, _ := p.try(t, walls, a.escape, at.Replace(a.word)); !strings.HasPrefix(got, "stopped: ") {
+			t.Errorf("%s: %s", a.name, got)
 		}
 	}
 	for name, n := range map[string]*neighbor{"the other port": other, "the other port of IPv6": otherSix, "UDP": udp, "UDP at the same port": samePort, "every address": everywhere} {
@@ -589,4 +598,19 @@ func withoutNamespaces(command []string) {
 	}
 	fmt.Fprintln(os.Stderr, syscall.Exec(command[0], command, os.Environ()))
 	os.Exit(1)
+}
+
+func TestThePageShowsWhatAProgramWithPermittedHostsTries(t *testing.T) {
+	page, err := os.ReadFile("../../docs/walls.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, a := range beyondHosts {
+		names = append(names, a.name)
+	}
+	want := strings.Join(names, "; ")
+	if _, rest, ok := strings.Cut(string(page), "<!-- beyond hosts -->"); !ok || !strings.HasPrefix(rest, want+"<!--") {
+		t.Errorf("the page does not have this list:\n%s", want)
+	}
 }

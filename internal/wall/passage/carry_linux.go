@@ -19,7 +19,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Bounds of what a program can make a Passage do at once.
+// Bounds for a program that wants too much.
 const (
 	maxConnections = 128 // the next ones wait
 	maxQuestioners = 8   // connections of DNS over TCP
@@ -30,14 +30,14 @@ const (
 
 // Time limits.
 const (
-	halfClosedTimeout = 10 * time.Minute // of a connection of which one side has ended
+	halfClosedTimeout = 10 * time.Minute // of a connection, after one side has ended
 	questionTimeout   = 10 * time.Second // of a connection of DNS over TCP
 	acceptPause       = 50 * time.Millisecond
 )
 
 // A Passage carries the connections of one program. The zero value is not usable; see Open.
 type Passage struct {
-	site      site
+	inner     innerNetwork
 	listeners []openDoor
 	tcpDNS    []net.Listener
 	udpDNS    []net.PacketConn
@@ -59,9 +59,9 @@ type openDoor struct {
 }
 
 // newPassage returns a passage without listeners.
-func newPassage(s site) *Passage {
+func newPassage(inner innerNetwork) *Passage {
 	p := &Passage{
-		site: s, dial: dial.ForProgram, halfTime: halfClosedTimeout,
+		inner: inner, dial: dial.ForProgram, halfTime: halfClosedTimeout,
 		slots: make(chan struct{}, maxConnections), lines: make(chan string, maxSubjects), told: map[string][]string{},
 	}
 	p.ctx, p.close = context.WithCancel(context.Background())
@@ -187,7 +187,7 @@ func reset(conns ...*net.TCPConn) {
 	}
 }
 
-// whyNotReached says why a host was not reached, and what an operator can do.
+// whyNotReached says why a host was not reached, with the remedy.
 func whyNotReached(err error) string {
 	if refused, ok := errors.AsType[*dial.NotPublicError](err); ok {
 		return refused.Error() + "; if the program may reach it, permit the address, or give the name this address in /etc/hosts"
@@ -195,10 +195,10 @@ func whyNotReached(err error) string {
 	return err.Error()
 }
 
-// tellUnknown tells the operator about a name that the program has asked for in vain. Libraries also ask for each name with the domains of resolv.conf
-// behind it, about which there is nothing to tell.
+// tellUnknown tells the operator about a name that the program has asked for in vain. It tells nothing about a permitted name with a domain of resolv.conf
+// behind it: libraries ask for that too.
 func (p *Passage) tellUnknown(asked string) {
-	for name := range p.site.names {
+	for name := range p.inner.names {
 		if strings.HasPrefix(asked, name+".") {
 			return
 		}
@@ -218,7 +218,7 @@ func (p *Passage) answerOverUDP(l net.PacketConn) {
 			time.Sleep(acceptPause)
 			continue
 		}
-		answer, unknown := p.site.answer(b[:n])
+		answer, unknown := p.inner.answer(b[:n])
 		if unknown != "" {
 			p.tellUnknown(unknown)
 		}
@@ -267,7 +267,7 @@ func (p *Passage) answerConnection(conn net.Conn) error {
 		if _, err := io.ReadFull(conn, b); err != nil {
 			return err
 		}
-		answer, unknown := p.site.answer(b)
+		answer, unknown := p.inner.answer(b)
 		if unknown != "" {
 			p.tellUnknown(unknown)
 		}

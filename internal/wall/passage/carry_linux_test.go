@@ -60,7 +60,7 @@ func newCarrier(t *testing.T, change func(p *Passage)) *carrier {
 		return l
 	}
 	server, door := listen(), listen()
-	c := &carrier{Passage: newPassage(site{names: map[string]netip.Addr{"api.example.com": localhost4}}), words: newWords(), door: door.Addr().String(), there: make(chan *net.TCPConn, 16)}
+	c := &carrier{Passage: newPassage(innerNetwork{names: map[string]netip.Addr{"api.example.com": localhost4}}), words: newWords(), door: door.Addr().String(), there: make(chan *net.TCPConn, 16)}
 	c.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 		if address != "api.example.com:443" {
 			t.Errorf("it dials %s", address)

@@ -35,7 +35,7 @@ const (
 
 // answer answers a message of DNS: a permitted name has its address, and no other name exists. The program may be hostile, so the message may be
 // anything. The answer is nil where the message is no question. asked is the name that does not exist, or "".
-func (s *site) answer(message []byte) (answer []byte, asked string) {
+func (n *innerNetwork) answer(message []byte) (answer []byte, asked string) {
 	if len(message) < dnsHeader {
 		return nil, ""
 	}
@@ -75,7 +75,7 @@ func (s *site) answer(message []byte) (answer []byte, asked string) {
 	if binary.BigEndian.Uint16(question[size+2:]) != classIN {
 		return reply(dnsRefused, question, netip.Addr{}), ""
 	}
-	address, ok := s.names[name]
+	address, ok := n.names[name]
 	if !ok {
 		return reply(dnsNoName, question, netip.Addr{}), name
 	}

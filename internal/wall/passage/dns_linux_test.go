@@ -12,8 +12,8 @@ import (
 )
 
 // known is a network with two names.
-func known() site {
-	return site{names: map[string]netip.Addr{"api.example.com": netip.MustParseAddr("127.64.0.1"), "db": netip.MustParseAddr("127.64.0.2")}}
+func known() innerNetwork {
+	return innerNetwork{names: map[string]netip.Addr{"api.example.com": netip.MustParseAddr("127.64.0.1"), "db": netip.MustParseAddr("127.64.0.2")}}
 }
 
 // question returns a question for a name, such as libraries ask.

@@ -48,7 +48,7 @@ func hasNeeded() bool {
 }
 
 // Open gives the calling thread a network of its own, and opens the doors to the hosts in it. The caller must hold the thread until it ends, and calls Serve
-// when the program has been started. The error says why there is no such network, and what an operator can do.
+// when the program has been started. The error says why there is no such network, with the remedy.
 func Open(hosts []switchboard.HostPort) (*Passage, error) {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return nil, errors.New(WhyForbidden(err))
@@ -66,7 +66,7 @@ func Open(hosts []switchboard.HostPort) (*Passage, error) {
 
 // listen opens all listeners, in the network of this thread.
 func (p *Passage) listen() error {
-	for _, a := range p.site.addresses {
+	for _, a := range p.inner.addresses {
 		if err := addAddress(a.Addr); err != nil && !a.optional {
 			return fmt.Errorf("give its network the address %s: %w", a.Addr, err)
 		}
@@ -75,7 +75,7 @@ func (p *Passage) listen() error {
 	lc.SetMultipathTCP(false)
 	ctx := context.Background()
 	taken := map[netip.AddrPort]bool{}
-	for _, d := range p.site.doors {
+	for _, d := range p.inner.doors {
 		l, err := lc.Listen(ctx, "tcp", d.at.String())
 		switch {
 		case err == nil:
@@ -84,7 +84,7 @@ func (p *Passage) listen() error {
 			return fmt.Errorf("open its way to %s: %w", d.to, err)
 		}
 	}
-	for _, ip := range p.site.resolvers {
+	for _, ip := range p.inner.resolvers {
 		at := netip.AddrPortFrom(ip, dnsPort)
 		u, err := lc.ListenPacket(ctx, "udp", at.String())
 		if err == nil {
@@ -173,7 +173,7 @@ func encodeNewAddress(ip netip.Addr) []byte {
 	return b
 }
 
-// switches are settings that forbid users a network of their own, with what an operator can do.
+// switches are settings that forbid users a network of their own, with the remedy.
 var switches = []struct{ file, forbids, remedy string }{
 	{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "AppArmor forbids user namespaces to this user: give Switchboard a profile with the rule userns, or set the sysctl kernel.apparmor_restrict_unprivileged_userns to 0"},
 	{"/proc/sys/kernel/unprivileged_userns_clone", "0", "set the sysctl kernel.unprivileged_userns_clone to 1"},
@@ -181,7 +181,7 @@ var switches = []struct{ file, forbids, remedy string }{
 	{"/proc/sys/user/max_net_namespaces", "0", "set the sysctl user.max_net_namespaces to 10000"},
 }
 
-// WhyForbidden says why this machine forbids a network of one's own, and what an operator can do.
+// WhyForbidden says why this machine forbids a network of one's own, with the remedy.
 func WhyForbidden(err error) string {
 	return whyForbidden(err, func(path string) string {
 		text, _ := os.ReadFile(path)

@@ -33,86 +33,86 @@ type door struct {
 	optional bool
 }
 
-// A site is what exists in the program's network.
-type site struct {
-	addresses []siteAddress         // of the loopback interface, besides its own
+// An innerNetwork is all that exists in the network of a program.
+type innerNetwork struct {
+	addresses []innerAddress        // of the loopback interface, besides its own
 	doors     []door                // sorted by nothing; each place once
 	names     map[string]netip.Addr // what DNS answers
 	resolvers []netip.Addr          // where it answers
 }
 
-// A siteAddress is an address that the loopback interface gets.
-type siteAddress struct {
+// An innerAddress is an address that the loopback interface gets.
+type innerAddress struct {
 	netip.Addr
 	optional bool // the network may lack it
 }
 
-// layOut returns what exists in the network of a program that may reach these hosts. nameservers are those of the machine: programs ask them. hostsFile
-// returns the addresses that the file of hosts gives a name: programs read that file too, and connect to what it says.
-func layOut(hosts []switchboard.HostPort, nameservers []netip.Addr, hostsFile func(name string) []netip.Addr) site {
-	s := site{names: map[string]netip.Addr{}}
+// layOut returns the network of a program that may reach these hosts. nameservers are the addresses in the machine's resolv.conf: programs ask them. hostsFile
+// returns the addresses that the file of hosts gives a name: programs read that file too, and connect to them.
+func layOut(hosts []switchboard.HostPort, nameservers []netip.Addr, hostsFile func(name string) []netip.Addr) innerNetwork {
+	n := innerNetwork{names: map[string]netip.Addr{}}
 	var named []switchboard.HostPort
 	for _, h := range hosts {
 		if ip, err := netip.ParseAddr(h.Name); err == nil {
-			s.open(ip, h, false)
+			n.open(ip, h, false)
 		} else {
 			named = append(named, h)
 		}
 	}
 	for _, ip := range nameservers[:min(len(nameservers), maxNameservers)] {
 		if ip.Zone() == "" && isOfOneHost(ip) {
-			s.add(ip, ip.Is6())
-			s.resolvers = append(s.resolvers, ip)
+			n.add(ip, ip.Is6())
+			n.resolvers = append(n.resolvers, ip)
 		}
 	}
-	if !slices.Contains(s.resolvers, localhost4) {
-		s.resolvers = append(s.resolvers, localhost4) // libraries ask it where they know no other
+	if !slices.Contains(n.resolvers, localhost4) {
+		n.resolvers = append(n.resolvers, localhost4) // libraries ask it where they know no other
 	}
 	next := netip.AddrFrom4([4]byte{127, 64, 0, 1})
 	for _, h := range named {
 		if h.Name == "localhost" {
-			s.names[h.Name] = localhost4
-			s.open(localhost4, h, false)
-			s.open(localhost6, h, true)
+			n.names[h.Name] = localhost4
+			n.open(localhost4, h, false)
+			n.open(localhost6, h, true)
 			continue
 		}
-		if _, known := s.names[h.Name]; !known {
-			for s.has(next) {
+		if _, known := n.names[h.Name]; !known {
+			for n.has(next) {
 				next = next.Next()
 			}
-			s.names[h.Name] = next
+			n.names[h.Name] = next
 			next = next.Next()
 		}
-		s.open(s.names[h.Name], h, false)
+		n.open(n.names[h.Name], h, false)
 		for i, ip := range hostsFile(h.Name) {
 			if i < maxHostsFile && isOfOneHost(ip) {
-				s.open(ip, h, true)
+				n.open(ip, h, true)
 			}
 		}
 	}
-	return s
+	return n
 }
 
 // open adds a door, and its address. If the place has a door already, that one stays.
-func (s *site) open(ip netip.Addr, to switchboard.HostPort, optional bool) {
+func (n *innerNetwork) open(ip netip.Addr, to switchboard.HostPort, optional bool) {
 	at := netip.AddrPortFrom(ip, to.Port)
-	if slices.ContainsFunc(s.doors, func(d door) bool { return d.at == at }) {
+	if slices.ContainsFunc(n.doors, func(d door) bool { return d.at == at }) {
 		return
 	}
-	s.doors = append(s.doors, door{at, to, optional})
-	s.add(ip, optional)
+	n.doors = append(n.doors, door{at, to, optional})
+	n.add(ip, optional)
 }
 
 // add adds an address, unless the loopback interface has it without our help.
-func (s *site) add(ip netip.Addr, optional bool) {
-	if !ip.IsLoopback() && !slices.ContainsFunc(s.addresses, func(a siteAddress) bool { return a.Addr == ip }) {
-		s.addresses = append(s.addresses, siteAddress{ip, optional})
+func (n *innerNetwork) add(ip netip.Addr, optional bool) {
+	if !ip.IsLoopback() && !slices.ContainsFunc(n.addresses, func(a innerAddress) bool { return a.Addr == ip }) {
+		n.addresses = append(n.addresses, innerAddress{ip, optional})
 	}
 }
 
 // has reports whether the address has a meaning already.
-func (s *site) has(ip netip.Addr) bool {
-	return slices.Contains(s.resolvers, ip) || slices.ContainsFunc(s.doors, func(d door) bool { return d.at.Addr() == ip })
+func (n *innerNetwork) has(ip netip.Addr) bool {
+	return slices.Contains(n.resolvers, ip) || slices.ContainsFunc(n.doors, func(d door) bool { return d.at.Addr() == ip })
 }
 
 // isOfOneHost reports whether an address can be one of an interface that needs no name of a network card.

@@ -22,8 +22,8 @@ func hosts(texts ...string) (all []switchboard.HostPort) {
 	return all
 }
 
-// show writes a site as text, in its order.
-func show(s site) string {
+// show writes a network as text, in its order.
+func show(s innerNetwork) string {
 	var b strings.Builder
 	for _, a := range s.addresses {
 		fmt.Fprintf(&b, "address %s%s\n", a.Addr, map[bool]string{true: " optional"}[a.optional])
