@@ -496,7 +496,9 @@ func BenchmarkStart(b *testing.B) {
 	spawn := process.NewSpawner([]string{program, "guard"})
 	defer spawn.Close()
 	for _, walls := range []switchboard.Confinement{
-		{Level: switchboard.SandboxOff}, {Level: switchboard.SandboxStandard}, {Level: switchboard.SandboxStrict},
+		{Level: switchboard.SandboxOff},
+		{Level: switchboard.SandboxStandard},
+		{Level: switchboard.SandboxStrict},
 		{Level: switchboard.SandboxStrict, Hosts: []switchboard.HostPort{{Name: "api.example.com", Port: 443}}},
 	} {
 		name := string(walls.Level)

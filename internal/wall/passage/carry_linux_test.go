@@ -161,7 +161,7 @@ func TestCloseEndsWhatIsOpen(t *testing.T) {
 			t.Errorf("it is open: %v", err)
 		}
 	}
-	wait.Receive(t, "the words are not closed", c.words.closed)
+	wait.Receive(t, "the words are not closed", c.closed)
 	if conn, err := net.Dial("tcp", c.door); err == nil {
 		_ = conn.Close()
 		t.Error("its door is open")
@@ -244,8 +244,8 @@ switchboard: the program does not reach api.example.com:443: dial: no route from
 switchboard: the program asked for the host "x0.example.com", which its permissions do not name
 `
 	c.Passage.Close()
-	wait.Receive(t, "the words are not closed", c.words.closed)
-	got := c.words.String()
+	wait.Receive(t, "the words are not closed", c.closed)
+	got := c.String()
 	if !strings.HasPrefix(got, want) {
 		t.Errorf("the words are\n%s", got)
 	}
