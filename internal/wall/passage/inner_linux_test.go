@@ -119,7 +119,7 @@ DNS at [2001:db8::53 127.0.0.1]
 	} {
 		t.Run(name, func(t *testing.T) {
 			var nameservers []netip.Addr
-			for _, ip := range strings.FieldsSeq(tt.nameservers) {
+			for ip := range strings.FieldsSeq(tt.nameservers) {
 				nameservers = append(nameservers, netip.MustParseAddr(ip))
 			}
 			got := show(layOut(hosts(strings.Fields(tt.hosts)...), nameservers, func(name string) []netip.Addr { return file[name] }))
