@@ -26,6 +26,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 	"github.com/summit-switchboard/switchboard/internal/wall"
 	"github.com/summit-switchboard/switchboard/test/dns"
+	"github.com/summit-switchboard/switchboard/test/system"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
@@ -161,27 +162,11 @@ func (p *place) permit(hosts ...switchboard.HostPort) switchboard.Confinement {
 	return c
 }
 
-// inNetwork returns how a process is started in a network of its own.
-func inNetwork() *syscall.SysProcAttr {
-	attr := &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
-	if os.Getuid() != 0 {
-		attr.Cloneflags |= unix.CLONE_NEWUSER
-		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}}
-		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}}
-		attr.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_NET_BIND_SERVICE}
-	}
-	return attr
-}
-
 // needNetworks skips the test where the machine gives a program no network of its own.
 func needNetworks(t *testing.T) {
 	t.Helper()
 	needLandlock(t)
-	cmd := exec.Command(os.Args[0], "escape", "nothing", "")
-	cmd.SysProcAttr = inNetwork()
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Skipf("skipped: network namespaces (this machine forbids them: %v %s)", err, out)
-	}
+	system.NeedNetworks(t)
 }
 
 // asAnotherUser runs the test once more as a user who is not root, and reports whether this process is not that run.
@@ -448,7 +433,7 @@ func TestANameLeadsAProgramToPublicAddressesAlone(t *testing.T) {
 	needNetworks(t)
 	if os.Getenv("WALL_TEST_NETWORK") == "" {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
-		cmd.Env, cmd.SysProcAttr = append(os.Environ(), "WALL_TEST_NETWORK=1"), inNetwork()
+		cmd.Env, cmd.SysProcAttr = append(os.Environ(), "WALL_TEST_NETWORK=1"), system.InOwnNetwork()
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%v\n%s", err, out)
 		}

@@ -5,16 +5,15 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/summit-switchboard/switchboard/test/rig"
+	"github.com/summit-switchboard/switchboard/test/system"
 )
 
 // A server at sandbox: strict answers a call for which it asks a permitted host, and asks no other one. A permission for an address of Switchboard itself
@@ -24,9 +23,7 @@ func TestAServerReachesItsPermittedHostsAlone(t *testing.T) {
 	if abi, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION); errno != 0 || abi < 6 {
 		t.Skipf("skipped: walls (this kernel has version %d of Landlock, and the test needs 6)", int(abi))
 	}
-	if why := forbidsNetworks(); why != nil {
-		t.Skipf("skipped: network namespaces (this machine forbids them: %v)", why)
-	}
+	system.NeedNetworks(t)
 	var wanted, unwanted atomic.Int64
 	web := func(n *atomic.Int64) (at string) {
 		s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { n.Add(1) }))
@@ -84,14 +81,4 @@ func TestAServerReachesItsPermittedHostsAlone(t *testing.T) {
 	if code := rig.Call(t, s, "beside", `{}`); code != "" {
 		t.Errorf("the neighbor: %s", code)
 	}
-}
-
-// forbidsNetworks returns why this machine gives a program no network of its own, or nil.
-func forbidsNetworks() error {
-	cmd := exec.Command("true")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
-	if os.Getuid() != 0 {
-		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
-	}
-	return cmd.Run()
 }
