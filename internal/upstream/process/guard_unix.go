@@ -37,7 +37,8 @@ import (
 // the report: that the program was started and which walls are in effect, or why not, and then how it ended.
 //
 // The walls are for one thread, which starts the program and then waits for the guard to end. It is never the guard's first thread: that one stands for the whole
-// process when a program sends a signal to its guard. The other threads have no walls, so they can kill and sweep.
+// process when a program sends a signal to its guard. The other threads have no walls, so they can kill and sweep. If the program may reach single hosts, the thread with the walls
+// has a network of its own too, and the other threads carry the program's connections from there; see package passage.
 
 // Time limits of a guard.
 const (
