@@ -33,6 +33,7 @@ const (
 	halfClosedTimeout = 10 * time.Minute // of a connection, after one side has ended
 	questionTimeout   = 10 * time.Second // of a connection of DNS over TCP
 	acceptPause       = 50 * time.Millisecond
+	lastWords         = time.Second // to write the last lines for the operator
 )
 
 // A Passage carries the connections of one program. The zero value is not usable; see Open.
@@ -48,6 +49,7 @@ type Passage struct {
 	close context.CancelFunc
 	slots chan struct{} // one is held for each connection
 	lines chan string   // for the operator
+	wrote chan struct{} // closed when all lines are written; nil before Serve
 	mu    sync.Mutex    // guards told
 	told  map[string][]string
 }
@@ -80,12 +82,13 @@ func (p *Passage) Serve(words io.WriteCloser) {
 	for _, l := range p.udpDNS {
 		go p.answerOverUDP(l)
 	}
+	p.wrote = make(chan struct{})
 	go p.write(words)
 }
 
 // write writes the lines for the operator.
 func (p *Passage) write(words io.WriteCloser) {
-	defer words.Close() //nolint:errcheck // nothing is to be done
+	defer func() { _ = words.Close(); close(p.wrote) }()
 	for p.ctx.Err() == nil || len(p.lines) > 0 {
 		select {
 		case line := <-p.lines:
@@ -95,7 +98,8 @@ func (p *Passage) write(words io.WriteCloser) {
 	}
 }
 
-// Close ends all connections. Nothing is carried from then on.
+// Close ends all connections. Nothing is carried from then on. It returns when the last lines for the operator are written, or soon after: the pipe may
+// be full.
 func (p *Passage) Close() {
 	p.close()
 	for _, l := range p.listeners {
@@ -106,6 +110,13 @@ func (p *Passage) Close() {
 	}
 	for _, l := range p.udpDNS {
 		_ = l.Close()
+	}
+	if p.wrote == nil {
+		return
+	}
+	select {
+	case <-p.wrote:
+	case <-time.After(lastWords):
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -243,8 +244,7 @@ switchboard: the program does not reach api.example.com:443: dial: no route from
 switchboard: the program does not reach api.example.com:443: dial: no route from port 1
 switchboard: the program asked for the host "x0.example.com", which its permissions do not name
 `
-	c.Passage.Close()
-	wait.Receive(t, "the words are not closed", c.closed)
+	c.Passage.Close() // the guard ends then: all must be written
 	got := c.String()
 	if !strings.HasPrefix(got, want) {
 		t.Errorf("the words are\n%s", got)
@@ -252,4 +252,25 @@ switchboard: the program asked for the host "x0.example.com", which its permissi
 	if lines := strings.Count(got, "\n"); lines > maxSubjects+maxLines-1 || strings.Contains(got, "corp") {
 		t.Errorf("%d lines:\n%s", lines, got)
 	}
+}
+
+// A guard ends even if Switchboard does not read the stderr of its program.
+func TestCloseDoesNotWaitForAFullPipe(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	fill := bytes.Repeat([]byte("x"), 4096)
+	_ = w.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+	for err == nil {
+		_, err = w.Write(fill)
+	}
+	_ = w.SetWriteDeadline(time.Time{})
+	p := newPassage(known())
+	p.Serve(w)
+	p.tell("x", "a line")
+	closed := make(chan struct{})
+	go func() { p.Close(); close(closed) }()
+	wait.Receive(t, "Close waits", closed)
 }
