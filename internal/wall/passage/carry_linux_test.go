@@ -254,6 +254,30 @@ switchboard: the program asked for the host "x0.example.com", which its permissi
 	}
 }
 
+// heldWords are words that are not written before the passage is being closed.
+type heldWords struct {
+	*words
+	p *Passage
+}
+
+func (w heldWords) Write(b []byte) (int, error) {
+	<-w.p.ctx.Done()
+	return w.words.Write(b)
+}
+
+// A guard ends when its program has ended, and Close is what it waits for.
+func TestCloseReturnsWhenTheLastLineIsWritten(t *testing.T) {
+	p, w := newPassage(known()), newWords()
+	p.Serve(heldWords{w, p})
+	for i := range maxSubjects {
+		p.tell(fmt.Sprint(i), "a line")
+	}
+	p.Close()
+	if lines := strings.Count(w.String(), "\n"); lines != maxSubjects {
+		t.Errorf("%d lines are written, want %d", lines, maxSubjects)
+	}
+}
+
 // A guard ends even if Switchboard does not read the stderr of its program.
 func TestCloseDoesNotWaitForAFullPipe(t *testing.T) {
 	r, w, err := os.Pipe()
