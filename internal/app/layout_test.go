@@ -126,13 +126,14 @@ internal/upstream/frame:
 internal/upstream/http1: internal/route internal/upstream/sent
 internal/upstream/link: internal/dial internal/route internal/scan internal/switchboard internal/upstream/endpoint internal/upstream/frame internal/upstream/http1 internal/upstream/mask internal/upstream/process internal/upstream/sent internal/upstream/slot internal/upstream/task internal/wall internal/wire
 internal/upstream/mask: internal/switchboard internal/wire
-internal/upstream/process: internal/switchboard internal/upstream/mask internal/wall
+internal/upstream/process: internal/switchboard internal/upstream/mask internal/wall internal/wall/passage
 internal/upstream/sent:
 internal/upstream/slot: internal/switchboard
 internal/upstream/task:
 internal/vault: internal/ownfile internal/store internal/store/feed internal/switchboard
 internal/verdict: internal/capability internal/decide internal/switchboard
 internal/wall: internal/switchboard
+internal/wall/passage: internal/dial internal/switchboard
 internal/watch: internal/config internal/store/feed
 internal/whatif: internal/heap internal/receipt internal/replay internal/switchboard
 internal/wire: internal/switchboard
@@ -185,7 +186,6 @@ func TestImportsFollowThePlan(t *testing.T) {
 var dialsItself = map[string]string{
 	"internal/atom/check.go":         "what the operator's probes name, with dial.Context",
 	"internal/dial/dial.go":          "it is the check",
-	"internal/dial/public.go":        "it is the check for the addresses of strangers",
 	"internal/oauth/request.go":      "authorization servers, with dial.Public; what the operator named, with dial.Context",
 	"internal/credential/consent.go": "nothing: it names the type of the client of package link that it is given",
 	"internal/upstream/link/http.go": "servers, with their route",

@@ -29,9 +29,9 @@ func (r *serverRow) permissionKeys() *document.Keys {
 			{Key: "read", Type: paths(&w.Read, false), Doc: "Files and folders that it may read, with everything below. A relative path is relative to the folder of switchboard.yaml."},
 			{Key: "write", Type: paths(&w.Write, true), Doc: "Files and folders that it may also change."},
 			{Key: "exec", Type: paths(&w.Exec, false), Doc: "Programs, and folders of programs, that it may also execute."},
-			{Key: "network", Type: document.Custom("one of `none`, `any`", document.Schema{"enum": []string{"none", "any"}}, r.readReach), Doc: "With `sandbox: strict`. `none` (the default): it can open no socket. `any`: connections over IP."},
+			{Key: "network", Type: networkType(r.readReach), Doc: "With `sandbox: strict`. `none` (the default): it can open no socket. `any`: connections over IP. A list such as `[api.example.com:443]`: TCP to these [hosts](walls.md#permitted-hosts), and nothing else."},
 		},
-		Hints: map[string]string{"net": `write "network"`, "execute": `write "exec"`, "run": `write "exec"`, "files": `write "read" or "write"`},
+		Hints: map[string]string{"net": `write "network"`, "hosts": `write "network"`, "execute": `write "exec"`, "run": `write "exec"`, "files": `write "read" or "write"`},
 	}
 }
 
@@ -99,7 +99,7 @@ func badPermission(path string, writes bool) string {
 // readReach reads the network of a server.
 func (r *serverRow) readReach(v document.Value) {
 	if v.Kind == document.KindList {
-		v.Fault("single hosts cannot be permitted yet; write none, or any, and put a proxy or a firewall between the server and the network")
+		r.server.Walls.Hosts = readHosts(v)
 		return
 	}
 	s, _ := v.OneOf("network", "none", "any")

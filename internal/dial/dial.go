@@ -45,16 +45,21 @@ func (e *RefusedError) Error() string {
 // Context opens a connection like net.Dialer.DialContext. It refuses addresses that the host in
 // address must not lead to.
 func Context(ctx context.Context, network, address string) (net.Conn, error) {
+	return open(ctx, network, address, func(host, _ string, to netip.AddrPort) error { return checkAddress(host, to.Addr()) })
+}
+
+// open opens a connection to the first address of a host that passes the check.
+func open(ctx context.Context, network, address string, check func(host, network string, to netip.AddrPort) error) (net.Conn, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
 	}
-	d := net.Dialer{Timeout: Timeout, KeepAlive: keepAliveInterval, Control: func(_, dialled string, _ syscall.RawConn) error {
+	d := net.Dialer{Timeout: Timeout, KeepAlive: keepAliveInterval, Control: func(network, dialled string, _ syscall.RawConn) error {
 		to, err := netip.ParseAddrPort(dialled)
 		if err != nil {
 			return err
 		}
-		return checkAddress(host, to.Addr())
+		return check(host, network, to)
 	}}
 	return d.DialContext(ctx, network, address)
 }
@@ -145,11 +150,16 @@ func isLocalName(host string) bool {
 	return slices.Contains([]string{"localhost", "local", "internal", "test"}, host[at+1:]) || strings.HasSuffix(host, ".home.arpa")
 }
 
-// hostsFileHas reports whether the file of hosts gives the name this address. It is read only for names that lead to loopback.
+// hostsFileHas reports whether the file of hosts gives the name this address. It is read only for names that lead to an address that is refused otherwise.
 func hostsFileHas(host string, ip netip.Addr) bool {
+	return slices.Contains(HostsFileAddresses(host), ip.Unmap().WithZone(""))
+}
+
+// HostsFileAddresses returns the addresses that the file of hosts of this machine gives a name.
+func HostsFileAddresses(host string) (all []netip.Addr) {
 	f, err := os.Open(hostsFile)
 	if err != nil {
-		return false
+		return nil
 	}
 	defer f.Close() //nolint:errcheck // it was only read
 	for s := bufio.NewScanner(f); s.Scan(); {
@@ -159,10 +169,9 @@ func hostsFileHas(host string, ip netip.Addr) bool {
 			continue
 		}
 		named, err := netip.ParseAddr(fields[0])
-		if err == nil && named.Unmap().WithZone("") == ip.Unmap().WithZone("") &&
-			slices.ContainsFunc(fields[1:], func(name string) bool { return strings.EqualFold(name, strings.TrimSuffix(host, ".")) }) {
-			return true
+		if err == nil && slices.ContainsFunc(fields[1:], func(name string) bool { return strings.EqualFold(name, strings.TrimSuffix(host, ".")) }) {
+			all = append(all, named.Unmap().WithZone(""))
 		}
 	}
-	return false
+	return all
 }

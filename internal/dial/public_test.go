@@ -60,7 +60,7 @@ func TestSS01SS03AStrangersHostLeadsToPublicAddressesOnly(t *testing.T) {
 		if strings.Contains(addr, ":") {
 			network = "tcp6"
 		}
-		err := checkPublic("x.example.com", network, netip.AddrPortFrom(netip.MustParseAddr(addr), 8443).String())
+		err := checkPublic("x.example.com", network, netip.AddrPortFrom(netip.MustParseAddr(addr), 8443))
 		if (err == nil) != public {
 			t.Errorf("%s: %v, want public: %t", addr, err, public)
 		}
@@ -112,4 +112,65 @@ func TestSS01SS05PublicOpensNoConnectionInward(t *testing.T) {
 	if n := accepted.Load(); n != 0 {
 		t.Errorf("%d connections arrived", n)
 	}
+}
+
+// A program reaches what the operator wrote: an address, or a name with a public address. The owner of a name cannot lead it inward.
+func TestSS01SS05AProgramsNameLeadsToPublicAddressesOnly(t *testing.T) {
+	useHosts(t, "127.0.0.1 localhost\n10.0.0.5 db.example.com\n127.0.1.1 here.example.com\n169.254.169.254 meta.example.com\n")
+	for _, tt := range []struct {
+		host, addr string
+		may        bool
+	}{
+		{"api.example.com", "93.184.215.14", true},
+		{"api.example.com", "2606:4700:4700::1111", true},
+		{"api.example.com", "10.0.0.5", false}, // another name has it in the file of hosts
+		{"api.example.com", "127.0.0.1", false},
+		{"api.example.com", "0.0.0.0", false},
+		{"api.example.com", "169.254.169.254", false},
+		{"api.example.com", "168.63.129.16", false},
+		{"api.example.com", "fd00::1", false},
+		{"api.example.com", "64:ff9b::7f00:1", false},
+		{"redis", "10.0.0.5", false}, // dial.Context takes a name without a dot for one of this machine
+		{"redis", "127.0.0.1", false},
+		{"api.test", "127.0.0.1", false},
+		{"x.localhost", "127.0.0.1", false},
+		{"localhost", "127.0.0.1", true},
+		{"localhost", "::1", true},
+		{"localhost", "10.0.0.5", false},
+		{"localhost", "169.254.169.254", false},
+		{"db.example.com", "10.0.0.5", true},
+		{"db.example.com", "10.0.0.6", false},
+		{"here.example.com", "127.0.1.1", true},
+		{"meta.example.com", "169.254.169.254", false},
+		{"10.0.0.5", "10.0.0.5", true},
+		{"127.0.0.1", "127.0.0.1", true},
+		{"169.254.169.254", "169.254.169.254", true}, // validate warns
+		{"fd00::1", "fd00::1", true},
+	} {
+		network := "tcp4"
+		if strings.Contains(tt.addr, ":") {
+			network = "tcp6"
+		}
+		if err := checkForProgram(tt.host, network, netip.AddrPortFrom(netip.MustParseAddr(tt.addr), 443)); (err == nil) != tt.may {
+			t.Errorf("%s at %s: %v", tt.host, tt.addr, err)
+		}
+	}
+	names, err := dns.Listen(t, "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := net.DefaultResolver
+	t.Cleanup(func() { net.DefaultResolver = was })
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, names.Addr)
+	}}
+	names.Set("api.example.com", "127.0.0.1")
+	if _, err := ForProgram(t.Context(), "tcp", "api.example.com:443"); !isNotPublic(err) {
+		t.Errorf("the address that is dialled is not checked: %v", err)
+	}
+}
+
+func isNotPublic(err error) bool {
+	_, ok := errors.AsType[*NotPublicError](err)
+	return ok
 }

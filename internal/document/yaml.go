@@ -232,6 +232,9 @@ func convertNode(n ast.Node, depth int) (Node, error) {
 			if err != nil {
 				return Node{}, err
 			}
+			if m, ok := v.(*ast.MappingNode); ok && n.IsFlowStyle && !m.IsFlowStyle && len(item.Pairs) == 1 {
+				item = joinText(item)
+			}
 			out.Items = append(out.Items, item)
 		}
 	case *ast.StringNode:
@@ -251,6 +254,18 @@ func convertNode(n ast.Node, depth int) (Node, error) {
 		return Node{}, fmt.Errorf("at line %d stands something that is not read here (%v)", out.Line, n.Type())
 	}
 	return out, nil
+}
+
+// joinText returns the text of an item such as example.com:443 in {hosts: [example.com:443]}, which the parser takes for a map: for YAML, a colon without a
+// space behind it is part of the text.
+func joinText(n Node) Node {
+	key, value := n.Pairs[0].Key, n.Pairs[0].Value
+	scalar := value.Kind != KindMap && value.Kind != KindList && value.Kind != KindNull && !value.Quoted
+	if key.Kind != KindText || key.Quoted || !scalar || value.Line != key.Line || value.Column != key.Column+utf8.RuneCountInString(key.Text)+1 {
+		return n
+	}
+	key.Text += ":" + value.Text
+	return key
 }
 
 func (out *Node) addPair(p *ast.MappingValueNode, depth int) error {

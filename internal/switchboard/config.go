@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -112,14 +113,40 @@ type Confinement struct {
 	// absolute paths without links, sorted. What it may change or execute, it may read.
 	Read, Write, Exec []string
 
-	// AnyNetwork says that a program at SandboxStrict may open connections over IP. It opens none if this is false.
+	// AnyNetwork says that a program at SandboxStrict may open connections over IP. If this is false, it may open those to Hosts alone.
 	AnyNetwork bool
+
+	// Hosts are what a program at SandboxStrict may reach over TCP: sorted, at most MaxHosts.
+	Hosts []HostPort
 }
 
 // Equal reports whether a process that was started under c also fits o.
 func (c *Confinement) Equal(o *Confinement) bool {
 	return cmp.Or(c.Level, SandboxStandard) == cmp.Or(o.Level, SandboxStandard) && c.AnyNetwork == o.AnyNetwork &&
-		slices.Equal(c.Read, o.Read) && slices.Equal(c.Write, o.Write) && slices.Equal(c.Exec, o.Exec)
+		slices.Equal(c.Read, o.Read) && slices.Equal(c.Write, o.Write) && slices.Equal(c.Exec, o.Exec) && slices.Equal(c.Hosts, o.Hosts)
+}
+
+// MaxHosts limits the hosts that one program may reach.
+const MaxHosts = 64
+
+// A HostPort is a port of a host.
+type HostPort struct {
+	Name string `json:"name"` // in lower case, or an IP address as netip.Addr writes it
+	Port uint16 `json:"port"`
+}
+
+// String returns the host and the port as an operator writes them: example.com:443, 192.0.2.1:443 or [2001:db8::1]:443.
+func (h HostPort) String() string {
+	name := h.Name
+	if strings.Contains(name, ":") {
+		name = "[" + name + "]"
+	}
+	return name + ":" + strconv.Itoa(int(h.Port))
+}
+
+// CompareHostPorts orders hosts by name, and then by port.
+func CompareHostPorts(a, b HostPort) int {
+	return cmp.Or(strings.Compare(a.Name, b.Name), cmp.Compare(a.Port, b.Port))
 }
 
 // A Package is the npm package that a server is a program of. The zero Package means none.

@@ -232,3 +232,36 @@ func TestATenantTriesTheToolsThatItsPatternsMatch(t *testing.T) {
 		t.Error("a tenant without a trial tries a tool")
 	}
 }
+
+// A process that has other walls than its row says is started again.
+func TestAProcessFitsARowWithTheSameWallsAlone(t *testing.T) {
+	base := func() switchboard.Confinement {
+		return switchboard.Confinement{Level: switchboard.SandboxStrict, Read: []string{"/r"}, Write: []string{"/w"}, Exec: []string{"/x"}, Hosts: []switchboard.HostPort{{Name: "a", Port: 1}}}
+	}
+	c := base()
+	if same := base(); !c.Equal(&same) {
+		t.Error("the same walls are not equal")
+	}
+	for name, change := range map[string]func(c *switchboard.Confinement){
+		"level": func(c *switchboard.Confinement) { c.Level = switchboard.SandboxOff }, "network": func(c *switchboard.Confinement) { c.AnyNetwork = true },
+		"read": func(c *switchboard.Confinement) { c.Read = nil }, "write": func(c *switchboard.Confinement) { c.Write = nil }, "exec": func(c *switchboard.Confinement) { c.Exec = nil },
+		"no host": func(c *switchboard.Confinement) { c.Hosts = nil }, "another host": func(c *switchboard.Confinement) { c.Hosts[0].Name = "b" }, "another port": func(c *switchboard.Confinement) { c.Hosts[0].Port = 2 },
+	} {
+		other := base()
+		change(&other)
+		if c.Equal(&other) || other.Equal(&c) {
+			t.Errorf("with another %s they are equal", name)
+		}
+	}
+	if off := (switchboard.Confinement{Level: switchboard.SandboxOff}); !off.Equal(&switchboard.Confinement{}) {
+		t.Error("no level is another one than off")
+	}
+}
+
+func TestAHostIsWrittenAsAnOperatorWritesIt(t *testing.T) {
+	for want, h := range map[string]switchboard.HostPort{"example.com:443": {Name: "example.com", Port: 443}, "192.0.2.1:80": {Name: "192.0.2.1", Port: 80}, "[2001:db8::1]:443": {Name: "2001:db8::1", Port: 443}} {
+		if got := h.String(); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}

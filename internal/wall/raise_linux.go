@@ -54,6 +54,11 @@ func (o *Order) Raise() (e InEffect, err error) {
 	if o.Level == switchboard.SandboxOff {
 		return e, nil
 	}
+	walled := o.NoNetwork || o.OnlyIP
+	if len(o.Hosts) > 0 && !hasOwnNetwork() {
+		walled = false
+		e.lack(Network, "this thread has no network of its own")
+	}
 	if err := dropCapabilities(); err != nil {
 		return e, err
 	}
@@ -89,7 +94,7 @@ func (o *Order) Raise() (e InEffect, err error) {
 		e.lack(Calls, err.Error())
 	} else {
 		e.Walls = append(e.Walls, Calls)
-		if o.NoNetwork || o.OnlyIP {
+		if walled {
 			e.Walls = append(e.Walls, Network)
 		}
 	}
@@ -97,6 +102,12 @@ func (o *Order) Raise() (e InEffect, err error) {
 		return e, &UnavailableError{e.Missing[0]}
 	}
 	return e, nil
+}
+
+// hasOwnNetwork reports whether this thread has another network than the first thread of the process.
+func hasOwnNetwork() bool {
+	var own, first unix.Stat_t
+	return unix.Stat("/proc/thread-self/ns/net", &own) == nil && unix.Stat("/proc/self/ns/net", &first) == nil && own.Ino != first.Ino
 }
 
 // dropCapabilities takes all capabilities from this thread, and from the programs that it executes.

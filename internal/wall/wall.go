@@ -51,6 +51,10 @@ type Order struct {
 	NoNetwork bool `json:"no_network,omitempty"`
 	OnlyIP    bool `json:"only_ip,omitempty"`
 
+	// Hosts are all that it may reach. It then has a network of its own, which package passage makes before the walls are raised; empty means that it has
+	// none of its own.
+	Hosts []switchboard.HostPort `json:"hosts,omitempty"`
+
 	OwnTemp bool `json:"own_temp,omitempty"` // it gets a folder for temporary files
 	OwnHome bool `json:"own_home,omitempty"` // this folder is its HOME too
 
@@ -196,7 +200,7 @@ func planStrict(s *switchboard.Server, program string, _ []string, m Machine) *O
 			Read: slices.Concat(systemPlaces, w.Read), Exec: slices.Concat(loaders, w.Exec), Write: w.Write, Devices: strictDevices,
 			Hidden: hidden(m, nil), Own: m.Own, Named: named(s, m, false), Home: m.Home, Installed: s.Package.Dir,
 		},
-		NoNetwork: !w.AnyNetwork, OnlyIP: w.AnyNetwork, OwnTemp: true, OwnHome: !has(s, "HOME"), Limits: StrictLimits,
+		NoNetwork: !w.AnyNetwork && len(w.Hosts) == 0, OnlyIP: w.AnyNetwork || len(w.Hosts) > 0, Hosts: w.Hosts, OwnTemp: true, OwnHome: !has(s, "HOME"), Limits: StrictLimits,
 	}
 }
 

@@ -34,9 +34,17 @@ func TestMain(m *testing.M) {
 		case "guard":
 			process.Guard(os.Stdin, os.Stdout, os.Args[2:])
 			return
+		case "guard-asking":
+			guardAsking(os.Args[2:])
+			return
 		case "escape":
 			escape(os.Args[2:])
 			return
+		case "raise-here":
+			raiseHere()
+			return
+		case "without-namespaces":
+			withoutNamespaces(os.Args[2:])
 		case "without-landlock":
 			withoutLandlock(os.Args[2:])
 		}
@@ -286,6 +294,12 @@ func TestAProgramOfAnotherUserDoesNotGetOut(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("skipped: another user (this test is run as one already)")
 	}
+	runAsAnotherUser(t)
+}
+
+// runAsAnotherUser runs the same test as a user who is not root.
+func runAsAnotherUser(t *testing.T) {
+	t.Helper()
 	dir := openFolder(t)
 	makeSetuid(t, dir, 0)
 	self, err := os.ReadFile(os.Args[0])
@@ -405,7 +419,13 @@ func TestWithoutLandlockStrictRefusesAndStandardSaysWhatIsMissing(t *testing.T) 
 func TestTheGuardEndsWhatItCannotBeReachedBy(t *testing.T) {
 	needLandlock(t)
 	p := newPlace(t, openFolder(t))
-	for _, walls := range []switchboard.Confinement{{Level: switchboard.SandboxStandard}, p.strict()} {
+	p.checkSweep(t, switchboard.Confinement{Level: switchboard.SandboxStandard}, p.strict())
+}
+
+// checkSweep starts a program that starts a daemon, and ends it.
+func (p *place) checkSweep(t *testing.T, levels ...switchboard.Confinement) {
+	t.Helper()
+	for _, walls := range levels {
 		s := p.server
 		s.Walls = walls
 		s.Command = append(slices.Clone(s.Command), "daemon", "now")
@@ -435,6 +455,12 @@ func TestTheGuardEndsWhatItCannotBeReachedBy(t *testing.T) {
 func TestAProgramThatUsesTooMuchIsEnded(t *testing.T) {
 	needLandlock(t)
 	p := newPlace(t, openFolder(t))
+	p.checkLimits(t, p.strict())
+}
+
+// checkLimits starts programs that use more than they may.
+func (p *place) checkLimits(t *testing.T, walls switchboard.Confinement) {
+	t.Helper()
 	limits := wall.StrictLimits
 	t.Cleanup(func() { wall.StrictLimits = limits })
 	wall.StrictLimits.Memory, wall.StrictLimits.Processes = 64<<20, 12
@@ -443,8 +469,8 @@ func TestAProgramThatUsesTooMuchIsEnded(t *testing.T) {
 	} {
 		began := time.Now()
 		s := p.server
-		s.Walls = p.strict()
-		s.Walls.Exec = append(s.Walls.Exec, s.Command[0])
+		s.Walls = walls
+		s.Walls.Exec = append(slices.Clone(walls.Exec), s.Command[0])
 		s.Command = append(slices.Clone(s.Command), escape, tt.word)
 		proc, err := p.spawn.Start(&s)
 		if err != nil {
@@ -469,10 +495,19 @@ func BenchmarkStart(b *testing.B) {
 	}
 	spawn := process.NewSpawner([]string{program, "guard"})
 	defer spawn.Close()
-	for _, level := range []switchboard.Sandbox{switchboard.SandboxOff, switchboard.SandboxStandard, switchboard.SandboxStrict} {
-		b.Run(string(level), func(b *testing.B) {
+	for _, walls := range []switchboard.Confinement{
+		{Level: switchboard.SandboxOff},
+		{Level: switchboard.SandboxStandard},
+		{Level: switchboard.SandboxStrict},
+		{Level: switchboard.SandboxStrict, Hosts: []switchboard.HostPort{{Name: "api.example.com", Port: 443}}},
+	} {
+		name := string(walls.Level)
+		if len(walls.Hosts) > 0 {
+			name += "-hosts"
+		}
+		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				p, err := spawn.Start(&switchboard.Server{Command: []string{program, "escape", "nothing", ""}, Walls: switchboard.Confinement{Level: level}})
+				p, err := spawn.Start(&switchboard.Server{Command: []string{program, "escape", "nothing", ""}, Walls: walls})
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -17,6 +17,7 @@ import (
 	words "github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream"
 	"github.com/summit-switchboard/switchboard/test/npmlock"
+	"github.com/summit-switchboard/switchboard/test/system"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
@@ -26,6 +27,7 @@ func needWalls(t *testing.T) {
 	if abi, _, _ := unix.RawSyscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION); abi < 6 || abi > 1<<16 {
 		t.Skipf("skipped: walls (this kernel has version %d of Landlock, and the tests need 6)", int(abi))
 	}
+	system.NeedNetworks(t) // some rows name hosts
 }
 
 // wallsPage returns the servers at sandbox: strict that docs/walls.md shows, in a folder of their own.

@@ -2,13 +2,21 @@
 
 package process
 
-import "syscall"
+import (
+	"os"
+	"syscall"
+
+	"github.com/summit-switchboard/switchboard/internal/wall"
+)
 
 // onOtherThread runs f. There are no walls here, which alone need a thread.
 func onOtherThread(f func()) { f() }
 
 // adoptOrphans does nothing on this system.
 func adoptOrphans() error { return nil }
+
+// raise says which walls are missing: all of them.
+func (w *guardedProgram) raise(o *wall.Order, _ *os.File) (wall.InEffect, error) { return o.Raise() }
 
 // watchLimits does nothing: there are no limits here.
 func (w *guardedProgram) watchLimits() {}

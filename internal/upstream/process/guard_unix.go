@@ -37,7 +37,8 @@ import (
 // the report: that the program was started and which walls are in effect, or why not, and then how it ended.
 //
 // The walls are for one thread, which starts the program and then waits for the guard to end. It is never the guard's first thread: that one stands for the whole
-// process when a program sends a signal to its guard. The other threads have no walls, so they can kill and sweep.
+// process when a program sends a signal to its guard. The other threads have no walls, so they can kill and sweep. If the program may reach single hosts, the thread with the walls
+// has a network of its own too, and the other threads carry the program's connections from there; see package passage.
 
 // Time limits of a guard.
 const (
@@ -170,6 +171,9 @@ func Guard(in io.Reader, out io.Writer, command []string) {
 	}
 	w.mu.Unlock()
 	_, _ = fmt.Fprintln(out, how)
+	if w.network != nil {
+		w.network.Close()
+	}
 	w.sweep()
 	w.clean()
 }
@@ -182,6 +186,9 @@ type guardedProgram struct {
 	cmd    *exec.Cmd
 	limits wall.Limits
 	temp   string // its own folder for temporary files; "" means none
+
+	// network carries its connections to permitted hosts; nil means that it has no network of its own.
+	network interface{ Close() }
 
 	mu    sync.Mutex // held to signal and to reap, so that no signal reaches a process that got the number later
 	ended bool       // and was reaped
@@ -222,7 +229,7 @@ func (w *guardedProgram) start(command []string, orders *bufio.Reader) (walls wa
 	started := make(chan error, 1)
 	go onOtherThread(func() {
 		var err error
-		if walls, err = order.Raise(); err == nil {
+		if walls, err = w.raise(&order, files[2]); err == nil {
 			err = w.cmd.Start()
 		}
 		started <- err

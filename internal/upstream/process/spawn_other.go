@@ -2,7 +2,12 @@
 
 package process
 
-import "syscall"
+import (
+	"os/exec"
+	"syscall"
+
+	"github.com/summit-switchboard/switchboard/internal/wall"
+)
 
 // childSysProcAttr puts a child process into a group of its own. This system has no parent-death
 // signal, so only a guard ends the child when we are killed.
@@ -17,3 +22,9 @@ func setCloseOnExec() error { return nil }
 
 // HasUnread returns false. Only Linux tells the writer of a pipe how much is unread.
 func (p *Process) HasUnread() bool { return false }
+
+// prepareNetwork does nothing: no program has a network of its own here.
+func prepareNetwork(*exec.Cmd, *wall.Order) {}
+
+// explainStart returns the error as it is.
+func explainStart(_ *exec.Cmd, err error) error { return err }

@@ -49,7 +49,8 @@ func (sp *Spawner) startGuarded(p *Process) error {
 	if err != nil {
 		return err
 	}
-	err = sp.startCommand(by)
+	prepareNetwork(by, p.order)
+	err = explainStart(by, sp.startCommand(by))
 	_, _ = by.Stdin.(*os.File).Close(), by.Stdout.(*os.File).Close() // the guard has its own copies
 	lines := bufio.NewReader(report)
 	if err == nil {
