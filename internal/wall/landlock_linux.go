@@ -97,7 +97,11 @@ func (o *Order) restrictFiles(abi int) (fixed []string, err error) {
 
 // addRule adds a rule to a set of rules. A path that cannot be opened cannot be used either, and gets no rule.
 func addRule(set int, r rule, handled uint64) error {
-	fd, err := unix.Open(r.path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	// The path has no links. If one has appeared meanwhile, the rule would be for another place.
+	fd, err := unix.Openat2(unix.AT_FDCWD, r.path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // a filter of system calls around us knows no openat2
+		fd, err = unix.Open(r.path, unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	}
 	if err != nil {
 		return nil // see above
 	}
@@ -136,9 +140,9 @@ func (systemDisk) Kind(path string) (dir, ok bool) {
 	return st.Mode&unix.S_IFMT == unix.S_IFDIR, err == nil
 }
 
-func (systemDisk) IsLink(path string) bool {
-	var st unix.Stat_t
-	return unix.Lstat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK
+func (systemDisk) Link(path string) (string, bool) {
+	target, err := os.Readlink(path)
+	return target, err == nil
 }
 
 func (systemDisk) Real(path string) (string, bool) {

@@ -32,8 +32,8 @@ type rule struct {
 type disk interface {
 	List(dir string) []string         // the names in a folder; nil if it cannot be listed
 	Kind(path string) (dir, ok bool)  // follows links; ok is false if nothing is there
-	IsLink(path string) bool          // the path itself is a link
-	Real(path string) (string, bool)  // the path without links
+	Link(path string) (string, bool)  // where the path itself leads, as its text says; ok is false if it is no link
+	Real(path string) (string, bool)  // the path without links; ok is false if nothing is there
 	Match(pattern string) []string    // paths that match a pattern
 	FirstLine(path string) (s string) // of a file, or ""
 }
@@ -46,6 +46,7 @@ func (o *Order) rules(d disk) (all []rule, fixed []string) {
 	x := &grantedRules{disk: d, allow: map[string]rights{}}
 	x.own = x.places(o.Own)
 	x.hidden = append(x.places(o.Hidden), x.own...)
+	x.changeable = o.changeable(x)
 	for _, path := range o.See {
 		x.allow[path] |= seeRight
 	}
@@ -56,7 +57,7 @@ func (o *Order) rules(d disk) (all []rule, fixed []string) {
 		x.permit(path, readRight|execRight)
 	}
 	if o.Program != "" {
-		x.addHidden(o.Program, readRight|execRight)
+		x.addProgram(o.Program)
 		if o.Level == switchboard.SandboxStrict {
 			x.addInterpreters(o.Program)
 		}
@@ -64,17 +65,18 @@ func (o *Order) rules(d disk) (all []rule, fixed []string) {
 	for _, path := range o.Shared {
 		x.permit(path, readRight|writeRight)
 	}
-	x.fixed = nil
+	x.fixed = nil // those of the settings alone are told
 	for _, path := range o.Write {
 		x.permit(path, readRight|writeRight)
 	}
+	o.addDir(x)
 	for _, path := range o.Named {
 		o.addNamed(x, path)
 	}
 	for _, pattern := range o.Devices {
 		for _, path := range d.Match("/dev/" + pattern) {
 			if real, ok := d.Real(path); ok && (within(real, "/dev") || within(real, "/run/shm")) {
-				x.expand(real, readRight|writeRight|useRight)
+				x.expand(real, readRight|writeRight|useRight, x.hidden)
 			}
 		}
 	}
@@ -86,33 +88,100 @@ func (o *Order) rules(d disk) (all []rule, fixed []string) {
 		all = append(all, rule{path, allow})
 	}
 	slices.SortFunc(all, func(a, b rule) int { return cmp.Compare(a.path, b.path) })
-	slices.Sort(x.fixed)
-	return all, slices.Compact(x.fixed)
+	return all, outermost(x.fixed)
+}
+
+// outermost returns the paths without those that are below another one, sorted.
+func outermost(paths []string) (out []string) {
+	slices.Sort(paths)
+	for _, path := range paths {
+		if !slices.ContainsFunc(out, func(o string) bool { return within(path, o) }) {
+			out = append(out, path)
+		}
+	}
+	return out
+}
+
+// addDir adds the rules for the folder in which the program runs.
+func (o *Order) addDir(x *grantedRules) {
+	if o.Dir == "" || o.isSystem(o.Dir) {
+		return
+	}
+	if o.Chosen {
+		x.permit(o.Dir, readRight|writeRight)
+	} else if real, ok := x.disk.Real(o.Dir); ok && !x.holdsHome(o, real) {
+		x.expand(real, readRight|writeRight, x.hidden)
+	}
 }
 
 // addNamed adds the rules for a path that the settings of the server name.
 func (o *Order) addNamed(x *grantedRules, path string) {
 	dir, there := x.disk.Kind(path)
-	allow := readRight
 	switch {
 	case o.Level == switchboard.SandboxStrict:
 		if there && !dir {
-			x.addHidden(path, allow)
+			x.permit(path, readRight)
 		}
 		return
-	case path == "/", slices.ContainsFunc(systemFolders, func(f string) bool { return within(path, f) }) && !slices.ContainsFunc(userFolders, func(f string) bool { return within(path, f) }):
+	case o.isSystem(path):
 		return
-	case x.isHidden(path): // the operator has named a secret for this server
-		if dir {
-			allow |= writeRight
+	case x.isHidden(path) && !dir: // the operator has named a secret for this server
+		x.permit(path, readRight)
+		return
+	}
+	x.permit(path, readRight|writeRight)
+	if dir {
+		return
+	}
+	if around := filepath.Dir(path); o.isOrdinary(x, around) {
+		x.permit(around, readRight|writeRight)
+	} else if real, ok := x.disk.Real(around); ok && x.holdsHome(o, real) {
+		x.fixed = append(x.fixed, real) // where other programs make further files beside it
+	}
+}
+
+// isSystem reports whether a path is never made writable because it is named.
+func (*Order) isSystem(path string) bool {
+	in := func(folders []string) bool {
+		return slices.ContainsFunc(folders, func(f string) bool { return within(path, f) })
+	}
+	return path == "/" || in(systemFolders) && !in(userFolders)
+}
+
+// isOrdinary reports whether a folder is made writable because a file in it is named.
+func (o *Order) isOrdinary(x *grantedRules, folder string) bool {
+	real, ok := x.disk.Real(folder)
+	return ok && !slices.Contains(wideFolders, folder) && !slices.Contains(wideFolders, real) && !x.holdsHome(o, real) && !x.isHidden(folder)
+}
+
+// changeable returns the folders in which the program may make links, now or at an earlier start.
+func (o *Order) changeable(x *grantedRules) (all []string) {
+	add := func(path string) {
+		if real, ok := x.disk.Real(path); ok {
+			all = append(all, real)
 		}
-		x.addHidden(path, allow)
-		return
 	}
-	x.add(path, allow|writeRight)
-	if around := filepath.Dir(path); !dir && around != o.Home && around != filepath.Dir(o.Home) && !slices.Contains(wideFolders, around) {
-		x.add(around, allow|writeRight)
+	for _, path := range slices.Concat(o.Write, o.Shared, []string{o.Dir}) {
+		if path != "" {
+			add(path)
+		}
 	}
+	if o.Level == switchboard.SandboxStrict {
+		return all
+	}
+	for _, path := range o.Named {
+		if o.isSystem(path) {
+			continue
+		}
+		// What leads to a folder now may have been a file before.
+		dir, _ := x.disk.Kind(path)
+		_, isLink := x.disk.Link(path)
+		if around := filepath.Dir(path); (!dir || isLink) && o.isOrdinary(x, around) {
+			add(around)
+		}
+		add(path)
+	}
+	return all
 }
 
 // A grantedRules is rules that are being made from paths.
@@ -122,6 +191,8 @@ type grantedRules struct {
 	own    []string
 	fixed  []string // folders to be changed with something hidden in them
 	allow  map[string]rights
+
+	changeable []string // folders in which the program may have made links
 }
 
 // places returns the paths, and where they lead if they are links.
@@ -140,41 +211,81 @@ func (x *grantedRules) isHidden(path string) bool {
 	return slices.ContainsFunc(x.hidden, func(h string) bool { return within(path, h) })
 }
 
-// permit is add for a path that was asked for by its name: a place of secrets, or something in one, is then not hidden.
-func (x *grantedRules) permit(path string, allow rights) {
-	if x.isHidden(path) {
-		x.addHidden(path, allow)
-		return
-	}
-	x.add(path, allow)
+// holdsHome reports whether a folder is the home, or above it.
+func (x *grantedRules) holdsHome(o *Order, folder string) bool {
+	home, ok := x.disk.Real(o.Home)
+	return ok && within(home, folder)
 }
 
-// addHidden is add for a path that may be in a place of secrets. Nothing makes Switchboard's own files visible.
-func (x *grantedRules) addHidden(path string, allow rights) {
-	real, ok := x.disk.Real(path)
-	if ok && !slices.ContainsFunc(x.own, func(o string) bool { return within(real, o) || within(o, real) }) {
-		x.allow[real] |= allow
+// maxLinks limits how many links one path leads through, as the kernel does.
+const maxLinks = 40
+
+// follow returns where a path leads. It does not follow a link that the program may have made: then ok is false.
+func (x *grantedRules) follow(path string) (real string, ok bool) {
+	real, ok = x.disk.Real(path)
+	if !ok || real == path {
+		return real, ok
+	}
+	at, rest := "/", strings.Split(path, "/")
+	for links := 0; len(rest) > 0; {
+		next := filepath.Join(at, rest[0])
+		rest = rest[1:]
+		target, isLink := x.disk.Link(next)
+		if !isLink {
+			at = next
+			continue
+		}
+		if links++; links > maxLinks || slices.ContainsFunc(x.changeable, func(f string) bool { return within(next, f) }) {
+			return "", false
+		}
+		if filepath.IsAbs(target) {
+			at = "/"
+		}
+		rest = append(strings.Split(target, "/"), rest...)
+	}
+	return at, true
+}
+
+// permit allows something for a path that the operator names, and for everything below that is not hidden. A place of secrets that is named,
+// or something in one, is not hidden, and nothing else becomes visible by it. Switchboard's own files stay hidden.
+func (x *grantedRules) permit(path string, allow rights) {
+	real, ok := x.follow(path)
+	if !ok {
+		return // nothing is there, or a link leads elsewhere
+	}
+	for _, place := range x.hidden {
+		if !within(path, place) {
+			continue
+		}
+		if home, ok := x.disk.Real(place); ok && within(real, home) {
+			x.expand(real, allow, x.own)
+		}
 		return
 	}
-	x.add(path, allow)
+	x.expand(real, allow, x.hidden)
+}
+
+// addProgram allows the program itself, which may be in a place of secrets.
+func (x *grantedRules) addProgram(path string) {
+	if real, ok := x.disk.Real(path); ok {
+		x.expand(real, readRight|execRight, x.own)
+	}
 }
 
 // add allows something for a path and everything below that is not hidden.
 func (x *grantedRules) add(path string, allow rights) {
-	real, ok := x.disk.Real(path)
-	if !ok {
-		return // nothing is there
+	if real, ok := x.disk.Real(path); ok {
+		x.expand(real, allow, x.hidden)
 	}
-	x.expand(real, allow)
 }
 
-// expand is add for a path without links.
-func (x *grantedRules) expand(path string, allow rights) {
+// expand is add for a path without links, and what is hidden in it.
+func (x *grantedRules) expand(path string, allow rights, hidden []string) {
 	if path == "/dev" {
 		return // disks are there; see Order.Devices
 	}
 	inside := within("/dev", path)
-	for _, h := range x.hidden {
+	for _, h := range hidden {
 		if within(path, h) {
 			return
 		}
@@ -188,8 +299,9 @@ func (x *grantedRules) expand(path string, allow rights) {
 		x.fixed = append(x.fixed, path)
 	}
 	for _, name := range x.disk.List(path) {
-		if entry := filepath.Join(path, name); !x.disk.IsLink(entry) { // where a link leads has rules of its own
-			x.expand(entry, allow)
+		entry := filepath.Join(path, name)
+		if _, isLink := x.disk.Link(entry); !isLink { // where a link leads has rules of its own
+			x.expand(entry, allow, hidden)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func (d memoryDisk) Kind(p string) (dir, ok bool) {
 	return ok && !file, ok
 }
 
-func (d memoryDisk) IsLink(p string) bool { return strings.HasPrefix(d[p], "->") }
+func (d memoryDisk) Link(p string) (string, bool) { return strings.CutPrefix(d[p], "->") }
 
 func (d memoryDisk) Match(pattern string) (found []string) {
 	for file := range d {

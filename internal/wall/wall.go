@@ -10,6 +10,7 @@
 package wall
 
 import (
+	"cmp"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -75,6 +76,11 @@ type FileReach struct {
 	// file: a program that keeps a file also makes others beside it. At the level strict, the program may read the files among them.
 	Named []string `json:"named,omitempty"`
 	Home  string   `json:"home,omitempty"` // of the user
+
+	// Dir is the folder in which the program runs. At the level standard, it may be changed. If its row does not choose it, it may not if it is the home, a
+	// folder above the home, or a place of secrets.
+	Dir    string `json:"dir,omitempty"`
+	Chosen bool   `json:"chosen,omitempty"`
 
 	// Installed is the folder of the program's package, which it may read and execute even if it is below one of Own; "" means none.
 	Installed string `json:"installed,omitempty"`
@@ -160,6 +166,7 @@ func planStandard(s *switchboard.Server, program string, env []string, m Machine
 		FileReach: FileReach{
 			See: []string{"/"}, Read: w.Read, Exec: append([]string{"/", "/dev/shm"}, w.Exec...), Write: w.Write, Shared: []string{"/dev/shm", "/dev/mqueue"}, Devices: standardDevices,
 			Hidden: hidden(m, kind.sees), Own: m.Own, Named: named(s, m, true), Home: m.Home, Installed: s.Package.Dir,
+			Dir: filepath.Clean(cmp.Or(s.Dir, m.Dir)), Chosen: s.Dir != "",
 		},
 		OwnTemp: !has(s, "TMPDIR"), Limits: StandardLimits,
 	}
@@ -204,22 +211,15 @@ func planStrict(s *switchboard.Server, program string, _ []string, m Machine) *O
 	}
 }
 
-// named returns the paths that the settings of a server name: in its command, and if all is set its folder and its variables too.
+// named returns the paths that the settings of a server name: in its command, and if all is set in its variables too.
 func named(s *switchboard.Server, m Machine, all bool) (paths []string) {
-	dir := s.Dir
-	if dir == "" {
-		dir = m.Dir
-	}
+	dir := cmp.Or(s.Dir, m.Dir)
 	add := func(word string) {
 		if path := pathIn(word, dir); filepath.IsAbs(path) {
 			paths = append(paths, path)
 		}
 	}
 	if all {
-		// Nobody has chosen the home for a server that runs where Switchboard was started.
-		if s.Dir != "" || m.Dir != m.Home {
-			add(dir)
-		}
 		for name, value := range s.Env {
 			if name != "PATH" {
 				add(value.Reveal())
