@@ -18,6 +18,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/atom"
 	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/health"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wall"
 )
 
@@ -361,26 +362,29 @@ func wallsText(all []wall.InEffect) string {
 // writeWalls prints the walls that this machine lacks, and the folders that the settings of servers name and in which their programs can make
 // nothing new. Servers with the same trouble share a line.
 func writeWalls(out io.Writer, servers []admin.ServerStatus) {
-	lacks, has := map[string][]string{}, map[string][]string{} // walls and servers, by the reason
-	fixed := map[string][]string{}                             // servers, by folder
-	add := func(to map[string][]string, key, value string) {
-		if !slices.Contains(to[key], value) {
-			to[key] = append(to[key], value)
+	lacks := map[string][]string{} // servers, by walls and the reason
+	fixed := map[string][]string{} // servers, by folder
+	add := func(to map[string][]string, key string, id switchboard.ServerID) {
+		if !slices.Contains(to[key], string(id)) {
+			to[key] = append(to[key], string(id))
 		}
 	}
 	for _, s := range servers {
 		for _, w := range s.Walls {
+			by := map[string][]string{} // walls, by the reason
 			for _, m := range w.Missing {
-				add(lacks, m.Why, m.Wall)
-				add(has, m.Why, string(s.ID))
+				by[m.Why] = append(by[m.Why], m.Wall)
+			}
+			for why, walls := range by {
+				add(lacks, "No wall for "+strings.Join(walls, ", ")+": "+printable(why, 200), s.ID)
 			}
 			for _, folder := range w.Fixed {
-				add(fixed, folder, string(s.ID))
+				add(fixed, folder, s.ID)
 			}
 		}
 	}
-	for _, why := range slices.Sorted(maps.Keys(lacks)) {
-		fmt.Fprintf(out, "\nNo wall for %s: %s (servers: %s)\n", strings.Join(lacks[why], ", "), printable(why, 200), strings.Join(has[why], ", "))
+	for _, lack := range slices.Sorted(maps.Keys(lacks)) {
+		fmt.Fprintf(out, "\n%s (servers: %s)\n", lack, strings.Join(lacks[lack], ", "))
 	}
 	for _, folder := range slices.Sorted(maps.Keys(fixed)) {
 		fmt.Fprintf(out, "\nNo new files in %s, since something in it is hidden from programs of servers: switchboard docs walls (servers: %s)\n", printable(folder, 200), strings.Join(fixed[folder], ", "))

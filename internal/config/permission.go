@@ -43,7 +43,7 @@ func (r *serverRow) checkPermissions(m document.FixedMap) {
 		m.Fault("at sandbox: off the program may do everything, so permissions do nothing; remove them, or write sandbox: standard or strict")
 	default:
 		if network, ok := m.Lookup("network"); ok {
-			network.Fault("network counts at sandbox: strict alone, since the level standard gives the whole network; write sandbox: strict, or remove it")
+			network.Fault("it counts at sandbox: strict alone, since the level standard gives the whole network; write sandbox: strict, or remove it")
 		}
 	}
 }

@@ -36,7 +36,7 @@ var caches = []string{
 	"go/pkg", ".yarn", ".bun", ".deno", ".pnpm-store", ".node-gyp", ".nuget/packages", ".m2/repository", ".gradle/caches", ".dotnet",
 }
 
-// Needs are what a program uses of the home at the level standard.
+// A needs value says what a program uses of the home at the level standard.
 type needs struct {
 	makes []string // folders that it makes when it is used for the first time, and changes
 	sees  []string // of homeSecrets: its own settings
@@ -44,7 +44,7 @@ type needs struct {
 
 // launchers are programs that fetch other programs and start them.
 var launchers = map[string]needs{
-	"npx": nodeLauncher, "npm": nodeLauncher, "pnpm": pnpmLauncher, "pnpx": pnpmLauncher, "yarn": {[]string{".cache/yarn", ".yarn"}, nodeSettings},
+	"npx": nodeLauncher, "npm": nodeLauncher, "pnpm": pnpmLauncher, "pnpx": pnpmLauncher, "yarn": {[]string{".cache/node", ".cache/yarn", ".yarn"}, nodeSettings},
 	"bun": bunLauncher, "bunx": bunLauncher,
 	"uv": pythonLauncher, "uvx": pythonLauncher, "pipx": pythonLauncher, "pip": pythonLauncher,
 	"deno": {[]string{".cache/deno"}, nil}, "go": {[]string{".cache/go-build", "go/pkg"}, nil}, "cargo": {[]string{".cargo/registry", ".cargo/git"}, nil},
@@ -54,13 +54,13 @@ var launchers = map[string]needs{
 var (
 	nodeSettings      = []string{".npmrc", ".yarnrc", ".yarnrc.yml"}
 	nodeLauncher      = needs{[]string{".npm", ".cache/node"}, nodeSettings}
-	pnpmLauncher      = needs{[]string{".cache/pnpm", ".local/share/pnpm", ".local/state/pnpm"}, nodeSettings}
+	pnpmLauncher      = needs{[]string{".cache/node", ".cache/pnpm", ".local/share/pnpm", ".local/state/pnpm"}, nodeSettings}
 	bunLauncher       = needs{[]string{".bun"}, []string{".npmrc"}}
-	pythonLauncher    = needs{[]string{".cache/uv", ".cache/pip", ".local/share/uv", ".local/share/pipx"}, []string{".config/uv", ".config/pip", ".pip"}}
+	pythonLauncher    = needs{[]string{".cache/uv", ".cache/pip", ".cache/pipx", ".local/share/uv", ".local/share/pipx", ".local/state/pipx"}, []string{".config/uv", ".config/pip", ".pip"}}
 	containerLauncher = needs{nil, []string{".docker", ".config/containers"}}
 )
 
-// packages are packages whose programs keep something in the home, by name.
+// packages have programs that keep something in the home, by the name of the package.
 var packages = map[string]needs{
 	"mcp-remote":                             {[]string{".mcp-auth"}, []string{".mcp-auth"}},
 	"@playwright/mcp":                        {[]string{".cache/ms-playwright"}, nil},
@@ -68,21 +68,26 @@ var packages = map[string]needs{
 	"@modelcontextprotocol/server-puppeteer": {[]string{".cache/puppeteer"}, nil},
 }
 
-// needsOf returns what the program of a server uses of the home: as a launcher, and as a package that its row names.
+// launcherWords are words by which a launcher is told to start a package.
+var launcherWords = []string{"exec", "x", "dlx", "run", "tool"}
+
+// needsOf returns what the program of a server uses of the home: as a launcher, and as the package that it is or that the launcher starts.
 func needsOf(program string, s *switchboard.Server) needs {
-	all := launchers[strings.TrimSuffix(filepath.Base(program), ".exe")]
-	add := func(name string) {
-		own := packages[name]
-		all.makes, all.sees = slices.Concat(all.makes, own.makes), slices.Concat(all.sees, own.sees)
-	}
-	add(s.Package.Name)
-	for _, word := range s.Command[min(1, len(s.Command)):] {
-		if at := strings.LastIndex(word, "@"); at > 0 { // NAME@VERSION
-			word = word[:at]
+	all, launches := launchers[strings.TrimSuffix(filepath.Base(program), ".exe")]
+	name := s.Package.Name
+	if launches && name == "" {
+		for _, word := range s.Command[min(1, len(s.Command)):] {
+			if strings.HasPrefix(word, "-") || slices.Contains(launcherWords, word) {
+				continue
+			}
+			if name = word; strings.LastIndex(name, "@") > 0 { // NAME@VERSION
+				name = name[:strings.LastIndex(name, "@")]
+			}
+			break
 		}
-		add(word)
 	}
-	return all
+	own := packages[name]
+	return needs{slices.Concat(all.makes, own.makes), slices.Concat(all.sees, own.sees)}
 }
 
 // systemPlaces are what the programs and libraries of the system read, at the level strict.

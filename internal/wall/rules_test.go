@@ -215,9 +215,12 @@ func TestAPackageKeepsItsOwnFilesInTheHome(t *testing.T) {
 		"npx mcp-remote":      {switchboard.Server{Command: []string{"npx", "-y", "mcp-remote", "https://mcp.example.com"}}, true},
 		"npx mcp-remote@1.2":  {switchboard.Server{Command: []string{"npx", "-y", "mcp-remote@1.2.3", "https://mcp.example.com"}}, true},
 		"package: mcp-remote": {switchboard.Server{Command: []string{"mcp-remote"}, Package: switchboard.Package{Name: "mcp-remote"}}, true},
+		"npm exec":            {switchboard.Server{Command: []string{"npm", "exec", "--", "mcp-remote"}}, true},
 		"another":             {switchboard.Server{Command: []string{"npx", "-y", "@mcp/remote@1"}}, false},
+		"another with a word": {switchboard.Server{Command: []string{"npx", "-y", "evil", "mcp-remote"}}, false},
+		"no launcher":         {switchboard.Server{Command: []string{"node", "mcp-remote"}}, false},
 	} {
-		o := Plan(&tt.server, "/usr/bin/npx", nil, ourMachine)
+		o := Plan(&tt.server, "/usr/bin/"+tt.server.Command[0], nil, ourMachine)
 		all, _ := o.rules(disk)
 		got := slices.ContainsFunc(all, func(r rule) bool {
 			return within("/home/u/.mcp-auth/tokens", r.path) && r.allow&(readRight|writeRight) == readRight|writeRight
@@ -228,22 +231,94 @@ func TestAPackageKeepsItsOwnFilesInTheHome(t *testing.T) {
 	}
 }
 
-// Clients start Switchboard in the home. Its servers must not change everything there for that.
-func TestTheHomeIsWrittenOnlyIfTheServerNamesIt(t *testing.T) {
-	m := ourMachine
-	m.Dir = m.Home
+// Clients start Switchboard anywhere. Its servers must not change the home, or see a secret, for that.
+func TestTheFolderOfTheStartGivesLessThanAChosenOne(t *testing.T) {
+	const notes, key = "/home/u/notes/a", "/home/u/.ssh/id"
 	for _, tt := range []struct {
-		server switchboard.Server
-		want   bool
+		start, home, file string
+		server            switchboard.Server
+		want              bool
 	}{
-		{switchboard.Server{Command: []string{"tool"}}, false},
-		{switchboard.Server{Command: []string{"tool"}, Dir: m.Home}, true},
-		{switchboard.Server{Command: []string{"tool", "."}}, true},
+		{"/home/u", "/home/u", notes, switchboard.Server{}, false},
+		{"/home", "/home/u", notes, switchboard.Server{}, false},
+		{"/linked", "/home/u", notes, switchboard.Server{}, false},
+		{"/home/u", "/linked", notes, switchboard.Server{}, false},
+		{"/home/u/.ssh", "/home/u", key, switchboard.Server{}, false},
+		{"/home/u/notes", "/home/u", notes, switchboard.Server{}, true},
+		{"/srv", "/home/u", notes, switchboard.Server{Dir: "/home/u"}, true},
+		{"/srv", "/home/u", key, switchboard.Server{Dir: "/home/u/.ssh"}, true},
+		{"/home/u", "/home/u", notes, switchboard.Server{Command: []string{"tool", "."}}, true},
 	} {
-		writes, _ := granted(Plan(&tt.server, "/bin/tool", nil, m), writeRight)
-		if got := includes(writes, "/home/u/notes/a"); got != tt.want {
-			t.Errorf("%q in %q: that it writes in the home is %v, by %q", tt.server.Command, tt.server.Dir, got, writes)
+		m := ourMachine
+		m.Dir, m.Home = tt.start, tt.home
+		disk := maps.Clone(ourDisk)
+		disk["/linked"] = "->/home/u"
+		all, _ := Plan(&tt.server, "/bin/tool", nil, m).rules(disk)
+		if got := has(all, tt.file, writeRight); got != tt.want {
+			t.Errorf("started in %s, with dir %q and command %q: that it writes %s is %v", tt.start, tt.server.Dir, tt.server.Command, tt.file, got)
 		}
+	}
+}
+
+// has reports whether a rule gives a right for a path.
+func has(rules []rule, p string, right rights) bool {
+	return slices.ContainsFunc(rules, func(r rule) bool { return within(p, r.path) && r.allow&right != 0 })
+}
+
+// A program may leave a link where a file or folder of its own was, and end. The next start must not follow it.
+func TestALinkThatAProgramHasMadeIsNotFollowed(t *testing.T) {
+	secret := func(text string) switchboard.Secret { return switchboard.NewSecret(text) }
+	strict := switchboard.SandboxStrict
+	for name, tt := range map[string]struct {
+		server   switchboard.Server
+		link, to string
+		file     string // that the link leads to
+		want     bool
+	}{
+		"the file that a variable names":         {switchboard.Server{Env: map[string]switchboard.Secret{"F": secret("/srv/data/file")}}, "/srv/data/file", "/home/u/notes", "/home/u/notes/a", false},
+		"a file in its folder":                   {switchboard.Server{Dir: "/srv/data", Command: []string{"tool", "./file"}}, "/srv/data/file", "/home/u/notes", "/home/u/notes/a", false},
+		"the cache of its launcher":              {switchboard.Server{Command: []string{"npx", "x"}}, "/home/u/.cache/node", "/home/u/notes", "/home/u/notes/a", false},
+		"what it may read, where it writes":      {switchboard.Server{Walls: switchboard.Confinement{Level: strict, Read: []string{"/srv/data/file"}, Write: []string{"/srv/data"}}}, "/srv/data/file", "/home/u/notes", "/home/u/notes/a", false},
+		"a secret that it may read":              {switchboard.Server{Walls: switchboard.Confinement{Read: []string{"/home/u/.npmrc/key"}, Write: []string{"/home/u/.npmrc"}}}, "/home/u/.npmrc/key", "/home/u/.ssh", "/home/u/.ssh/id", false},
+		"a link of the operator to its folder":   {switchboard.Server{Dir: "/srv/link"}, "/srv/link", "/home/u/notes", "/home/u/notes/a", true},
+		"a link of the operator in the argument": {switchboard.Server{Command: []string{"tool", "/srv/link/a"}}, "/srv/link", "/home/u/notes", "/home/u/notes/a", true},
+	} {
+		disk := maps.Clone(ourDisk)
+		delete(disk, tt.link)
+		disk["/home/u/.cache/x"], disk["/home/u/.npmrc/x"] = "", ""
+		disk[tt.link] = "->" + tt.to
+		program := "/bin/tool"
+		if len(tt.server.Command) > 0 {
+			program = "/bin/" + tt.server.Command[0]
+		}
+		all, _ := Plan(&tt.server, program, nil, ourMachine).rules(disk)
+		writes := readRight | writeRight
+		if tt.server.Walls.Level != strict && !strings.Contains(tt.file, ".ssh") {
+			writes = writeRight // everything else is read
+		}
+		if got := has(all, tt.file, writes); got != tt.want {
+			t.Errorf("%s: that it gets %s is %v", name, tt.file, got)
+		}
+	}
+}
+
+// A place of secrets that the operator permits may hold a file of Switchboard: a secret of another server.
+func TestAPermittedPlaceIsSeenAroundSwitchboardsFiles(t *testing.T) {
+	m := ourMachine
+	m.Own = append(slices.Clone(m.Own), "/home/u/.ssh/token")
+	disk := maps.Clone(ourDisk)
+	disk["/home/u/.ssh/token"] = ""
+	all, _ := Plan(&switchboard.Server{Walls: switchboard.Confinement{Read: []string{"/home/u/.ssh"}}}, "/bin/tool", nil, m).rules(disk)
+	if !has(all, "/home/u/.ssh/id", readRight) || has(all, "/home/u/.ssh/token", readRight) {
+		t.Errorf("the rules are %+v", all)
+	}
+}
+
+// SQLite makes files beside the one that is named.
+func TestTheHomeIsFixedIfAFileInItIsNamed(t *testing.T) {
+	_, fixed := granted(Plan(&switchboard.Server{Command: []string{"tool", "--db=/home/u/test.db"}, Dir: "/srv/data"}, "/bin/tool", nil, ourMachine), writeRight)
+	if !slices.Equal(fixed, []string{"/home/u"}) {
+		t.Errorf("fixed are %q", fixed)
 	}
 }
 

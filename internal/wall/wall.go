@@ -160,15 +160,15 @@ func hidden(m Machine, except []string) (all []string) {
 
 // planStandard lets a program read everything but secrets, and write where servers usually write.
 func planStandard(s *switchboard.Server, program string, env []string, m Machine) *Order {
-	kind, w := needsOf(program, s), &s.Walls
+	needs, w := needsOf(program, s), &s.Walls
 	o := &Order{
 		Level: switchboard.SandboxStandard, Program: program,
 		FileReach: FileReach{
 			See: []string{"/"}, Read: w.Read, Exec: append([]string{"/", "/dev/shm"}, w.Exec...), Write: w.Write, Shared: []string{"/dev/shm", "/dev/mqueue"}, Devices: standardDevices,
-			Hidden: hidden(m, kind.sees), Own: m.Own, Named: named(s, m, true), Home: m.Home, Installed: s.Package.Dir,
+			Hidden: hidden(m, needs.sees), Own: m.Own, Named: named(s, m, true), Home: m.Home, Installed: s.Package.Dir,
 			Dir: filepath.Clean(cmp.Or(s.Dir, m.Dir)), Chosen: s.Dir != "",
 		},
-		OwnTemp: !has(s, "TMPDIR"), Limits: StandardLimits,
+		OwnTemp: !sets(s, "TMPDIR"), Limits: StandardLimits,
 	}
 	if !m.Root {
 		// A user's programs may write only to their own processes there. Root's could change the settings of the kernel.
@@ -178,7 +178,7 @@ func planStandard(s *switchboard.Server, program string, env []string, m Machine
 		for _, name := range caches {
 			o.Shared = append(o.Shared, filepath.Join(m.Home, name))
 		}
-		for _, name := range kind.makes {
+		for _, name := range needs.makes {
 			path := filepath.Join(m.Home, name)
 			o.Made, o.Shared = append(o.Made, path), append(o.Shared, path)
 		}
@@ -207,7 +207,7 @@ func planStrict(s *switchboard.Server, program string, _ []string, m Machine) *O
 			Read: slices.Concat(systemPlaces, w.Read), Exec: slices.Concat(loaders, w.Exec), Write: w.Write, Devices: strictDevices,
 			Hidden: hidden(m, nil), Own: m.Own, Named: named(s, m, false), Home: m.Home, Installed: s.Package.Dir,
 		},
-		NoNetwork: !w.AnyNetwork && len(w.Hosts) == 0, OnlyIP: w.AnyNetwork || len(w.Hosts) > 0, Hosts: w.Hosts, OwnTemp: true, OwnHome: !has(s, "HOME"), Limits: StrictLimits,
+		NoNetwork: !w.AnyNetwork && len(w.Hosts) == 0, OnlyIP: w.AnyNetwork || len(w.Hosts) > 0, Hosts: w.Hosts, OwnTemp: true, OwnHome: !sets(s, "HOME"), Limits: StrictLimits,
 	}
 }
 
@@ -239,8 +239,8 @@ func namesFolder(name string) bool {
 	return slices.ContainsFunc([]string{"DIR", "DIRECTORY", "FOLDER", "CACHE", "HOME"}, func(end string) bool { return strings.HasSuffix(name, end) })
 }
 
-// has reports whether the server's own settings set a variable.
-func has(s *switchboard.Server, name string) bool {
+// sets reports whether the server's own settings set a variable.
+func sets(s *switchboard.Server, name string) bool {
 	_, ok := s.Env[name]
 	return ok
 }

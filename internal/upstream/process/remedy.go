@@ -99,8 +99,11 @@ func ExitRemedy(how string, words []string) string {
 	return ""
 }
 
-// refusals are how programs say that the system has refused something.
-var refusals = []string{"EACCES", "EPERM", "ermission denied", "peration not permitted", "ccess denied", "PermissionError"}
+// refusals are how programs say that the system has refused them a file or a call. The first ones say nothing else; the others name a file then.
+var refusals = struct{ sure, ofFile []string }{
+	[]string{"EACCES", "EPERM", "PermissionError", "snap-confine", "unable to open database file", "attempt to write a readonly database"},
+	[]string{"ermission denied", "peration not permitted"},
+}
 
 // WallRemedy returns the remedy for a process that ended with these last lines of stderr, if the walls around it may be the
 // reason, or "".
@@ -108,11 +111,12 @@ func WallRemedy(walls *wall.InEffect, words []string) string {
 	if walls == nil || len(walls.Walls) == 0 {
 		return ""
 	}
+	in := func(line string, words []string) bool {
+		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(line, w) })
+	}
 	for _, line := range words {
-		for _, refusal := range refusals {
-			if strings.Contains(line, refusal) {
-				return fmt.Sprintf("the walls around its program (sandbox: %s) may refuse what it needs: permit the file that its words name with permissions, or see switchboard docs walls", walls.Level)
-			}
+		if in(line, refusals.sure) || strings.Contains(line, "/") && in(line, refusals.ofFile) {
+			return fmt.Sprintf("the walls around its program (sandbox: %s) may refuse what it needs: permit the file that its words name with permissions, or see switchboard docs walls", walls.Level)
 		}
 	}
 	return ""

@@ -84,7 +84,9 @@ func TestWallsAreNamedWhereTheyMayBeTheReason(t *testing.T) {
 	}{
 		{standard, "Error: EACCES: permission denied, open '/home/ann/.aws/config'", true},
 		{standard, "PermissionError: [Errno 13] Permission denied: '/home/ann/x'", true},
-		{standard, "mount: Operation not permitted", true},
+		{standard, "mount: /mnt: Operation not permitted", true},
+		{standard, "sqlite3.OperationalError: unable to open database file", true},
+		{standard, "HTTP 403: Permission denied for this key", false},
 		{standard, "Error: no key", false},
 		{&wall.InEffect{Level: switchboard.SandboxOff}, "Permission denied", false},
 		{&wall.InEffect{Level: switchboard.SandboxStandard, Missing: []wall.MissingWall{{Wall: wall.Files}}}, "Permission denied", false},

@@ -13,6 +13,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/user"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -164,7 +166,15 @@ func (sp *Spawner) Start(cfg *switchboard.Server) (*Process, error) {
 
 // machine returns what is to be known of the machine for the walls of a program.
 func (sp *Spawner) machine() (m wall.Machine) {
-	m.Home, _ = os.UserHomeDir() // without a home, there are no secrets in it
+	m.Home, _ = os.UserHomeDir()
+	if m.Home == "" { // as in many containers and services
+		if u, err := user.Current(); err == nil {
+			m.Home = u.HomeDir
+		}
+	}
+	if m.Home != "" {
+		m.Home = filepath.Clean(m.Home)
+	}
 	m.Dir, _ = os.Getwd()        // or no folder that can be named
 	m.Root = os.Geteuid() == 0
 	if sp.Own != nil {
