@@ -256,7 +256,7 @@ func compareMeta(before, after json.RawMessage) (all []Difference) {
 	}
 	for _, name := range differing(a, b) {
 		d := Difference{"_meta." + name, Words}
-		if name == switchboard.BlockName || strings.HasSuffix(name, "/"+switchboard.BlockName) {
+		if switchboard.IsBlockKey(name) {
 			d.Class = compareBlocks(a[name], b[name])
 		}
 		all = append(all, d)

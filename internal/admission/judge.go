@@ -301,8 +301,12 @@ func (j *offerJudge) judge(k PinKey, offered []byte, compare definitionCompariso
 		j.applyChange(&v, pin)
 	}
 	j.each(v)
-	if pin.Definition == "" || string(offered) == pin.Definition {
+	switch {
+	case string(offered) == pin.Definition:
 		return v, offered // which shares the memory of the offer
+	case pin.Definition == "":
+		passed, _ := leaveOut(offered, j.leftOut(&pin))
+		return v, passed
 	}
 	return v, []byte(pin.Definition)
 }
@@ -399,8 +403,8 @@ func (j *offerJudge) changed(k PinKey, offered []byte, pin Pin, compare definiti
 	if string(offered) == pin.Definition {
 		return j.poisonedSame(k, offered, pin)
 	}
-	digest, err := DigestOf(offered)
-	if err == nil && digest == pin.Digest {
+	digest, err := DigestOf(offered, j.terms.Rules.Volatile...)
+	if err == nil && (digest == pin.Digest || j.isAdmitted(offered, &pin)) {
 		return j.poisonedSame(k, offered, pin)
 	}
 	if was, ok := j.reports.Own[k]; ok && was.Digest == digest && was.Admitted == pin.Digest && err == nil {
@@ -409,7 +413,10 @@ func (j *offerJudge) changed(k PinKey, offered []byte, pin Pin, compare definiti
 	}
 	class, all := Narrower, []Difference(nil)
 	if err == nil && pin.Definition != "" {
-		class, all = compare(json.RawMessage(pin.Definition), offered)
+		leftOut := j.leftOut(&pin)
+		before, _ := leaveOut([]byte(pin.Definition), leftOut)
+		after, _ := leaveOut(offered, leftOut)
+		class, all = compare(before, after)
 	}
 	rule := j.findInOffer(k, offered)
 	if rule != "" && pin.Definition != "" && j.findBlocking(k, []byte(pin.Definition)) == rule {
@@ -436,16 +443,16 @@ func (j *offerJudge) poisonedSame(k PinKey, offered []byte, pin Pin) *OtherOffer
 
 // other notes an offer that is not the admitted one.
 func (j *offerJudge) other(k PinKey, offered []byte, admitted string, class Class, all []Difference, rule string) *OtherOffer {
-	digest, err := DigestOf(offered)
-	if err != nil {
-		digest = ""
+	digest, definition := "", offered
+	if d, rest, err := digestOf(offered, j.terms.Rules.Volatile); err == nil {
+		digest, definition = d.String(), rest
 	}
 	o := OtherOffer{Digest: digest, Admitted: admitted, Class: class, Rule: rule, Since: j.now}
 	if was, ok := j.reports.Own[k]; ok && was.Digest == digest {
 		o.Since = was.Since
 	}
 	if j.others += len(offered); j.others <= maxOtherBytes && digest != "" {
-		o.Definition = string(offered)
+		o.Definition = string(definition)
 	}
 	for i, d := range all {
 		if i == maxMembers {
@@ -478,18 +485,61 @@ func (j *offerJudge) firstSight(k PinKey, offered []byte) Pin {
 	return j.admit(k, offered, pin)
 }
 
-// admit returns the pin with the offered definition, and keeps it.
+// admit returns the pin with the offered definition, and keeps it. Its digest covers all of the bytes that clients get from then on.
 func (j *offerJudge) admit(k PinKey, offered []byte, pin Pin) Pin {
-	digest, err := DigestOf(offered)
+	digest, rest, err := digestOf(offered, j.terms.Rules.Volatile)
 	if err != nil {
 		return pin
 	}
-	pin.Digest = digest
-	if j.kept += len(offered); j.kept <= maxKept {
-		pin.Definition = string(offered)
+	pin.Digest = digest.String()
+	return j.keepDefinition(k, pin, rest)
+}
+
+// keepDefinition returns the pin with the bytes that its digest is of, and keeps it.
+func (j *offerJudge) keepDefinition(k PinKey, pin Pin, definition []byte) Pin {
+	if j.kept += len(definition); j.kept <= maxKept {
+		pin.Definition = string(definition)
 	}
 	j.fresh[k], j.firstSeen = pin, true
 	return pin
+}
+
+// leftOut returns the keys of _meta that do not count when the pin is compared: those that the rules name now, and those that its digest leaves out. So a change of the
+// rules changes no state: what was let in without a key stays let in.
+func (j *offerJudge) leftOut(pin *Pin) []string {
+	d, err := switchboard.ParseDefinitionDigest(pin.Digest)
+	if err != nil {
+		d.LeftOut = nil
+	}
+	return switchboard.MergeVolatile(j.terms.Rules.Volatile, d.LeftOut)
+}
+
+// isAdmitted reports whether the offered definition is the admitted one but for keys that do not count. The digest of the whole differs.
+func (j *offerJudge) isAdmitted(offered []byte, pin *Pin) bool {
+	leftOut := j.leftOut(pin)
+	if len(leftOut) == 0 {
+		return false
+	}
+	if pin.Definition == "" {
+		return definitionOf(pin.Digest, offered, leftOut) != nil
+	}
+	before, _, err := digestOf([]byte(pin.Definition), leftOut)
+	after, _, too := digestOf(offered, leftOut)
+	return err == nil && too == nil && before.Hex == after.Hex
+}
+
+// definitionOf returns the part of an offered definition that the digest is of, or nil if it is of another definition. leftOut are keys that need not be in it.
+func definitionOf(digest string, offered []byte, leftOut []string) []byte {
+	want, err := switchboard.ParseDefinitionDigest(digest)
+	if err != nil {
+		return nil
+	}
+	for _, keys := range [][]string{want.LeftOut, leftOut} {
+		if d, rest, err := digestOf(offered, keys); err == nil && d.Hex == want.Hex {
+			return rest
+		}
+	}
+	return nil
 }
 
 // byFile returns the pin as admitted.lock has it. A later decision of a person that only the store has counts if it takes out.
@@ -500,11 +550,11 @@ func (j *offerJudge) byFile(k PinKey, pin Pin, entry switchboard.AdmittedPin, of
 	now := pin
 	now.State, now.Successor, now.By, now.Since = entry.State, entry.Successor, entry.By, entry.At
 	if now.Digest != entry.Digest {
-		now = now.With(entry.Digest, "")
+		now = now.With(entry.Digest, string(definitionOf(entry.Digest, []byte(now.Definition), nil)))
 	}
 	if now.Definition == "" {
-		if digest, err := DigestOf(offered); err == nil && digest == entry.Digest {
-			return j.admit(k, offered, now)
+		if definition := definitionOf(entry.Digest, offered, j.leftOut(&now)); definition != nil {
+			return j.keepDefinition(k, now, definition)
 		}
 	}
 	if now != pin {

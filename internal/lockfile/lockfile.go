@@ -24,7 +24,6 @@ package lockfile
 import (
 	"bytes"
 	"cmp"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -51,9 +50,6 @@ const (
 
 // lastLine ends the file.
 const lastLine = "end"
-
-// schemes are the schemes of digests that can be computed.
-var schemes = []string{"d1"}
 
 // states are the states that a pin can have in the file.
 var states = []switchboard.LifeState{
@@ -410,17 +406,15 @@ func check(p *switchboard.AdmittedPin) (all []wrongPart) {
 
 // checkDigest returns what is wrong with a digest, or "".
 func checkDigest(s string) string {
-	scheme, digits, ok := strings.Cut(s, ":")
+	_, err := switchboard.ParseDefinitionDigest(s)
 	switch {
-	case !ok:
-		return document.Shown(s) + " is no digest; want d1: and 64 hexadecimal digits"
-	case !slices.Contains(schemes, scheme):
-		return fmt.Sprintf("%s is no scheme of digests that this Switchboard knows; it knows %s. A newer one may have written the file", document.Shown(scheme), strings.Join(schemes, ", "))
+	case err == nil:
+		return ""
+	case errors.Is(err, switchboard.ErrScheme):
+		scheme, _, _ := strings.Cut(s, ":")
+		return document.Shown(scheme) + " is no scheme of digests that this Switchboard knows; it knows d1 and d2. A newer one may have written the file"
 	}
-	if raw, err := hex.DecodeString(digits); err != nil || len(raw) != 32 || digits != strings.ToLower(digits) {
-		return fmt.Sprintf("behind %s: stand 64 hexadecimal digits, in small letters, not %s; put the digest back as it was", scheme, document.Shown(digits))
-	}
-	return ""
+	return document.Shown(s) + " is no digest: " + err.Error() + "; put it back as it was"
 }
 
 // checkAll returns what is wrong with pins.

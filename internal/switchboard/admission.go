@@ -51,7 +51,7 @@ func (id PinID) String() string {
 type AdmittedPin struct {
 	PinID
 
-	// Digest is the digest of the definition, with its scheme in front: "d1:" and 64 hexadecimal digits. See admission.DigestOf.
+	// Digest is the digest of the definition: see DefinitionDigest and admission.DigestOf.
 	Digest string
 
 	State LifeState // any but LifeNew
@@ -79,6 +79,15 @@ const (
 type AdmissionRules struct {
 	Trust   string // "" means TrustFirstUse
 	Changed string // "" means ChangedFreeze
+
+	// Volatile are keys of _meta whose values the server changes all the time, sorted. They are left out of the digests of definitions, and of their comparison. nil means
+	// that nothing is said; an empty list means none.
+	Volatile []string `json:",omitempty"`
+}
+
+// Equal reports whether r and o say the same.
+func (r AdmissionRules) Equal(o AdmissionRules) bool {
+	return r.Trust == o.Trust && r.Changed == o.Changed && (r.Volatile == nil) == (o.Volatile == nil) && slices.Equal(r.Volatile, o.Volatile)
 }
 
 // Strict reports whether only admitted.lock lets in.

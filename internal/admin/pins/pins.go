@@ -292,12 +292,12 @@ func (r *Registrar) Detail(id switchboard.PinID) (*PinDetail, error) {
 		return nil, err
 	}
 	d := &PinDetail{PinRow: r.rowOf(id.Server, v)}
-	shown := v.Pin.Definition
+	shown, digest := v.Pin.Definition, v.Pin.Digest
 	if v.Other != nil {
-		shown = v.Other.Definition
+		shown, digest = v.Other.Definition, v.Other.Digest
 	}
 	if r.o.Find != nil && shown != "" {
-		d.Findings = r.o.Find(id, r.asSent(id, shown))
+		d.Findings = r.o.Find(id, r.asSent(id, shown, digest))
 	}
 	switch {
 	case v.Other == nil:
@@ -311,14 +311,14 @@ func (r *Registrar) Detail(id switchboard.PinID) (*PinDetail, error) {
 	return d, nil
 }
 
-// asSent returns a definition as its server has sent it, with the characters that were removed. If the server offers another one here, it returns the definition itself.
-func (r *Registrar) asSent(id switchboard.PinID, definition string) []byte {
+// asSent returns a definition with this digest as its server has sent it, with the characters that were removed. If the server offers another one here, it returns the
+// definition itself.
+func (r *Registrar) asSent(id switchboard.PinID, definition, digest string) []byte {
 	if sent := r.o.Board.Uncleaned(id); sent != nil {
 		clean, _ := scan.CleanJSON(sent)
-		if is, err := admission.DigestOf(clean); err == nil {
-			if want, err := admission.DigestOf([]byte(definition)); err == nil && is == want {
-				return sent
-			}
+		d, err := switchboard.ParseDefinitionDigest(digest)
+		if is, failed := admission.DigestOf(clean, d.LeftOut...); err == nil && failed == nil && is == digest {
+			return sent
 		}
 	}
 	return []byte(definition)
