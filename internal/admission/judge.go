@@ -76,6 +76,7 @@ type offerJudge struct {
 	fresh     map[PinKey]Pin // new or changed pins
 	firstSeen bool
 	own       OtherOffers
+	said      handshakeEffect
 	each      func(PinVerdict)
 }
 
@@ -99,17 +100,18 @@ func Judge(offer switchboard.Offer, pins *ServerPins, reports Reports, terms Off
 		j.lists[kind] = newOfferedList(kind, offer.List(kind))
 	}
 	out := JudgedOffer{Offer: offer, Pins: pins}
+	j.handshake(&out.Offer)
 	j.tools(&out.Offer)
 	out.Offer.Prompts = j.candidates(switchboard.Prompts)
 	out.Offer.Templates = j.candidates(switchboard.Templates)
 	out.Offer.Instructions = j.instructions(offer.Instructions)
-	listed := pins.Listed
+	listed, met := pins.Listed, pins.Met
 	if !offer.Stale {
-		listed = listedIn(listed, &offer)
+		listed, met = listedIn(listed, &offer), met || len(offer.Tools) > 0
 		j.noteGone()
 	}
-	if out.Others = j.own; len(j.fresh) > 0 || listed != pins.Listed {
-		next := &ServerPins{Listed: listed, Pins: maps.Clone(pins.Pins)}
+	if out.Others = j.own; len(j.fresh) > 0 || listed != pins.Listed || met != pins.Met {
+		next := &ServerPins{Listed: listed, Met: met, Pins: maps.Clone(pins.Pins)}
 		if next.Pins == nil {
 			next.Pins = map[PinKey]Pin{}
 		}
@@ -129,7 +131,7 @@ func listedIn(kinds switchboard.Kinds, offer *switchboard.Offer) switchboard.Kin
 	return kinds
 }
 
-// kindOf returns the list that decides whether a pin of the kind is new. Instructions come with the tools.
+// kindOf returns the list that decides whether a pin of the kind is new. What is of the server comes with the tools.
 func kindOf(k switchboard.PinKind) switchboard.Kind {
 	switch k {
 	case switchboard.PinPrompt:
@@ -299,6 +301,9 @@ func (j *offerJudge) judge(k PinKey, offered []byte, compare definitionCompariso
 	}
 	if v.Other != nil {
 		j.applyChange(&v, pin)
+	}
+	if k.Kind == switchboard.PinTool {
+		j.said.apply(&v)
 	}
 	j.each(v)
 	switch {
@@ -476,7 +481,14 @@ func printable(name string) string {
 // firstSight returns the pin of a definition that was never seen before.
 func (j *offerJudge) firstSight(k PinKey, offered []byte) Pin {
 	pin := Pin{State: switchboard.LifeActive, Since: j.now}
-	if j.pins.Listed.Has(kindOf(k.Kind)) {
+	switch {
+	case k.Kind == switchboard.PinHandshake && j.pins.Met:
+		digest, err := DigestOf([]byte(silence))
+		if err == nil {
+			pin.Digest, pin.Definition = digest, silence // which need not be kept
+		}
+		return pin
+	case k.Kind != switchboard.PinHandshake && j.pins.Listed.Has(kindOf(k.Kind)):
 		pin.State = switchboard.LifeTesting
 	}
 	if len(j.pins.Pins)+len(j.fresh) >= maxPins || j.findInOffer(k, offered) != "" {
@@ -578,6 +590,8 @@ func (j *offerJudge) sent(k PinKey) []byte {
 		return j.offer.Uncleaned[k.Name]
 	case switchboard.PinInstructions:
 		return j.offer.UncleanedOthers[switchboard.SentInstructions]
+	case switchboard.PinHandshake:
+		return nil
 	}
 	return j.offer.UncleanedOthers[switchboard.SentKey(kindOf(k.Kind), k.Name)]
 }
@@ -592,7 +606,7 @@ func (j *offerJudge) findBlocking(k PinKey, definition []byte) string {
 // noteGone notes which pins the offer has no definition for, and retires those that are gone for goneRetires.
 func (j *offerJudge) noteGone() {
 	for k, p := range j.pins.Pins {
-		if k.Kind == switchboard.PinInstructions || p.State == switchboard.LifeRetired {
+		if k.Kind.OfServer() || p.State == switchboard.LifeRetired {
 			continue
 		}
 		if _, offered := j.lists[kindOf(k.Kind)].first[k]; offered {

@@ -61,7 +61,7 @@ func leaveOut(definition []byte, keys []string) (rest []byte, found []string) {
 // A PinKey names a pin of one server.
 type PinKey struct {
 	Kind switchboard.PinKind
-	Name string // "" for instructions
+	Name string // "" for what is of a server
 }
 
 // Compare orders keys by kind and name.
@@ -115,6 +115,7 @@ type WordFindings struct {
 // ServerPins are the pins of one server. The zero value is a server that has never listed anything. Do not modify it.
 type ServerPins struct {
 	Listed switchboard.Kinds `json:"listed,omitempty"` // the kinds of which the first list has been seen
+	Met    bool              `json:"met,omitempty"`    // a handshake of a server with tools has been seen: what a later one says first is a change
 	Pins   map[PinKey]Pin    `json:"pins,omitempty"`
 }
 

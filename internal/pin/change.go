@@ -222,7 +222,7 @@ func (b *changeBook) observe(o *switchboard.Offer, before, pins *admission.Serve
 		if _, is := view.states[k]; is {
 			continue
 		}
-		if k.Kind != switchboard.PinInstructions && o.List(listOf(k.Kind)) == nil {
+		if !k.Kind.OfServer() && o.List(listOf(k.Kind)) == nil {
 			view.states[k] = was // the list is not known now
 			continue
 		}
@@ -250,8 +250,11 @@ func endOf(k admission.PinKey, was machineState, p admission.Pin) *StateChange {
 		return nil
 	}
 	c := &StateChange{Key: k, State: string(p.State), Admitted: p.Digest, Why: "its server offers the admitted definition again"}
-	if !p.Gone.IsZero() {
+	switch {
+	case !p.Gone.IsZero():
 		c.Why = "its server does not offer it any more"
+	case was.Offered == "":
+		c.Why = "what its server says about its capabilities is let in"
 	}
 	return c
 }

@@ -67,9 +67,10 @@ func (b *Board) Uncleaned(id switchboard.PinID) []byte {
 		return o.UncleanedOthers[switchboard.SentKey(switchboard.Prompts, id.Name)]
 	case switchboard.PinTemplate:
 		return o.UncleanedOthers[switchboard.SentKey(switchboard.Templates, id.Name)]
-	default:
+	case switchboard.PinInstructions:
 		return o.UncleanedOthers[switchboard.SentInstructions]
 	}
+	return nil
 }
 
 // verdicts returns the verdicts on the last offer. It judges the offer again if something has changed since.
@@ -128,7 +129,7 @@ func (b *Board) Decide(ctx context.Context, id switchboard.PinID, next func(v ad
 		if err != nil {
 			return true, err
 		}
-		pins := &admission.ServerPins{Listed: s.pins.Listed, Pins: maps.Clone(s.pins.Pins)}
+		pins := &admission.ServerPins{Listed: s.pins.Listed, Met: s.pins.Met, Pins: maps.Clone(s.pins.Pins)}
 		if pins.Pins == nil {
 			pins.Pins = map[admission.PinKey]admission.Pin{}
 		}

@@ -27,9 +27,13 @@ const (
 	PinPrompt       PinKind = "prompt"
 	PinTemplate     PinKind = "template"
 	PinInstructions PinKind = "instructions" // of a server; it has no name
+	PinHandshake    PinKind = "handshake"    // what a server says about the capabilities of its tools when it is connected; it has no name
 )
 
-// A PinID names what a pin is for: a tool or prompt by its name, a template by its URI template, the instructions of a server without a name.
+// OfServer reports whether pins of the kind are about a server as a whole, and have no name.
+func (k PinKind) OfServer() bool { return k == PinInstructions || k == PinHandshake }
+
+// A PinID names what a pin is for: a tool or prompt by its name, a template by its URI template, and what is of a server without a name.
 type PinID struct {
 	Server ServerID
 	Kind   PinKind
@@ -38,10 +42,10 @@ type PinID struct {
 
 // String returns the form of messages: brave/search, or brave prompt review, or brave instructions.
 func (id PinID) String() string {
-	switch id.Kind {
-	case PinTool:
+	switch {
+	case id.Kind == PinTool:
 		return string(id.Server) + "/" + id.Name
-	case PinInstructions:
+	case id.Kind.OfServer():
 		return string(id.Server) + " " + string(id.Kind)
 	}
 	return string(id.Server) + " " + string(id.Kind) + " " + id.Name

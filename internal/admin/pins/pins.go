@@ -73,8 +73,8 @@ type PinChange struct {
 // A PinRow is one definition in a list.
 type PinRow struct {
 	Server switchboard.ServerID `json:"server"`
-	Kind   switchboard.PinKind  `json:"kind" doc:"tool, prompt, template or instructions."`
-	Name   string               `json:"name,omitempty" doc:"As the server writes it; the URI template of a template; absent for instructions."`
+	Kind   switchboard.PinKind  `json:"kind" doc:"tool, prompt, template, instructions or handshake."`
+	Name   string               `json:"name,omitempty" doc:"As the server writes it; the URI template of a template; absent for instructions and handshake."`
 
 	State   switchboard.LifeState `json:"state" doc:"testing, active, deprecated, retired, suspended, or new: no person has let it in."`
 	Frozen  bool                  `json:"frozen,omitempty" doc:"The server offers another definition, and the admitted one stays in use."`
@@ -96,7 +96,7 @@ type PinRow struct {
 
 // Subject returns the definition as commands take it, beside its kind.
 func (r *PinRow) Subject() string {
-	if r.Kind == switchboard.PinInstructions {
+	if r.Kind.OfServer() {
 		return string(r.Server)
 	}
 	return string(r.Server) + "/" + r.Name
