@@ -59,7 +59,8 @@ type JudgedOffer struct {
 	Pins      *ServerPins
 	FirstSeen bool
 
-	Others OtherOffers // that this replica sees now
+	Others OtherOffers     // that this replica sees now
+	Gone   map[PinKey]bool // the pins that this offer has no definition for
 }
 
 // An offerJudge judges one offer.
@@ -76,6 +77,7 @@ type offerJudge struct {
 	fresh     map[PinKey]Pin // new or changed pins
 	firstSeen bool
 	own       OtherOffers
+	gone      map[PinKey]bool
 	said      handshakeEffect
 	each      func(PinVerdict)
 }
@@ -84,12 +86,16 @@ type offerJudge struct {
 type Reports struct {
 	Own    OtherOffers // of the last JudgedOffer here
 	Others OtherOffers // of the other replicas; the worst, if several report one definition
+
+	// Gone is of the last JudgedOffer here. What this replica has noted as gone before, it does not note again: another replica that is offered it has taken the note back, and
+	// the two would write in turn.
+	Gone map[PinKey]bool
 }
 
 // Judge compares an offer with the pins of its server, and decides what is passed on. What other replicas have reported counts, too, whatever this replica is
 // offered: so all replicas decide alike. each, if not nil, is called with each verdict. Judge is pure: it decides by its arguments alone.
 func Judge(offer switchboard.Offer, pins *ServerPins, reports Reports, terms OfferTerms, now time.Time, each func(PinVerdict)) JudgedOffer {
-	j := &offerJudge{terms: terms, pins: pins, reports: reports, offer: &offer, lists: map[switchboard.Kind]offeredList{}, now: now, fresh: map[PinKey]Pin{}, own: OtherOffers{}, each: each}
+	j := &offerJudge{terms: terms, pins: pins, reports: reports, offer: &offer, lists: map[switchboard.Kind]offeredList{}, now: now, fresh: map[PinKey]Pin{}, own: OtherOffers{}, gone: reports.Gone, each: each}
 	if each == nil {
 		j.each = func(PinVerdict) {}
 	}
@@ -110,6 +116,7 @@ func Judge(offer switchboard.Offer, pins *ServerPins, reports Reports, terms Off
 		listed, met = listedIn(listed, &offer), met || len(offer.Tools) > 0
 		j.noteGone()
 	}
+	out.Gone = j.gone
 	if out.Others = j.own; len(j.fresh) > 0 || listed != pins.Listed || met != pins.Met {
 		next := &ServerPins{Listed: listed, Met: met, Pins: maps.Clone(pins.Pins)}
 		if next.Pins == nil {
@@ -605,6 +612,7 @@ func (j *offerJudge) findBlocking(k PinKey, definition []byte) string {
 
 // noteGone notes which pins the offer has no definition for, and retires those that are gone for goneRetires.
 func (j *offerJudge) noteGone() {
+	j.gone = map[PinKey]bool{}
 	for k, p := range j.pins.Pins {
 		if k.Kind.OfServer() || p.State == switchboard.LifeRetired {
 			continue
@@ -612,7 +620,10 @@ func (j *offerJudge) noteGone() {
 		if _, offered := j.lists[kindOf(k.Kind)].first[k]; offered {
 			continue
 		}
+		j.gone[k] = true
 		switch {
+		case p.Gone.IsZero() && j.reports.Gone[k]:
+			continue
 		case p.Gone.IsZero():
 			p.Gone = j.now
 		case j.now.Sub(p.Gone) >= goneRetires:
