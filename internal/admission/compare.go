@@ -112,7 +112,7 @@ func differing(a, b map[string]json.RawMessage) (names []string) {
 
 // sameValue reports whether two texts have the same canonical form, or are both absent.
 func sameValue(a, b json.RawMessage) bool {
-	if len(a) == 0 || len(b) == 0 {
+	if len(a) == 0 || len(b) == 0 || bytes.Equal(a, b) {
 		return len(a) == len(b)
 	}
 	return bytes.Equal(written(read(a)), written(read(b)))

@@ -145,12 +145,12 @@ func TestEachChangeThatNoPersonMakesIsReported(t *testing.T) {
 	}
 }
 
-// A thousand tools change each second for more than a minute. Each report is bounded, there is one a minute, and another server is reported as if they did not.
+// 4,096 tools change each second for more than a minute. Each report is bounded, there is one a minute, and another server is reported as if they did not.
 func TestAStormOfChangesHasOneReportAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := startReporter(store.NewMemory(), "a")
 		defer r.stop()
-		const tools, seconds = 1000, 65
+		const tools, seconds = 4096, 65
 		storm := func(n int) {
 			o := switchboard.Offer{Server: "storm"}
 			for i := range tools {
