@@ -15,6 +15,9 @@ import (
 // Frozen is the state of a definition in reports that stays in use while its server offers another one.
 const Frozen = "frozen"
 
+// KeptOut is the state in counts of tools that pins let in and the operator's rules keep out.
+const KeptOut = "kept_out"
+
 // States are the states of definitions in reports and counts, the ones that a person must see first in front.
 var States = []string{
 	string(switchboard.LifeSuspended), string(switchboard.LifeRetired), string(switchboard.LifeNew), Frozen,

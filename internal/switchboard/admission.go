@@ -145,6 +145,8 @@ type Admission struct {
 
 	Successor string `json:",omitempty"` // as in AdmittedPin
 
-	// KeptOut says that the state is LifeNew because the operator's rules of the phase admit keep the tool out.
-	KeptOut bool `json:",omitempty"`
+	// KeptOut says that the state is LifeNew because the operator's rules of the phase admit keep the tool out. Otherwise is the state that it would have without them; records
+	// of older versions do not have it.
+	KeptOut   bool      `json:",omitempty"`
+	Otherwise LifeState `json:",omitempty"`
 }
