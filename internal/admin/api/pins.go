@@ -44,7 +44,7 @@ type pinAnswer struct{ Body *pins.PinDetail }
 type pinDecisionRequest struct {
 	PinQuery
 	Body struct {
-		Digest    string `json:"digest,omitempty" maxLength:"80" doc:"To accept: the digest of the definition that you have looked at, offered or else digest of read-pin."`
+		Digest    string `json:"digest,omitempty" maxLength:"1200" doc:"To accept: the digest of the definition that you have looked at, offered or else digest of read-pin."`
 		Successor string `json:"successor,omitempty" maxLength:"200" doc:"To deprecate: the tool that takes its place, SERVER/TOOL."`
 		Reason    string `json:"reason,omitempty" maxLength:"500" doc:"Why; for the receipt, and the history of admitted.lock."`
 	}
