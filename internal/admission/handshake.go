@@ -68,9 +68,9 @@ func (j *offerJudge) handshake(o *switchboard.Offer) {
 	const what = "what its server says about its capabilities when it is connected "
 	switch {
 	case v.State == switchboard.LifeNew:
-		e.state, e.why = v.State, what+"was not let in by a person"
+		e.state, e.why = v.State, what+"was not let in by a person; see switchboard pins diff "+string(o.Server)+" --kind handshake"
 	case isCandidate(v.Pin.State) && v.Other != nil:
-		e.why = what + "is not what was let in (" + describe(v.Other) + ")"
+		e.why = what + "is not what was let in (" + describe(v.Other) + "); see switchboard pins diff " + string(o.Server) + " --kind handshake"
 	default:
 		e.why = what + "is " + string(v.State) + ": " + v.Why
 	}

@@ -119,8 +119,9 @@ func TestUnderStrictTrustAPersonLetsTheHandshakeIn(t *testing.T) {
 	}
 	letIn(tool("look"), string(o.Tools[0]), switchboard.LifeActive)
 	letIn(tool("send"), string(o.Tools[1]), switchboard.LifeActive)
-	if _, states := judged(o, &ServerPins{}, Reports{}, terms); states != "look new, handshake new narrower" {
-		t.Errorf("without a line: %s", states)
+	j, states := judged(o, &ServerPins{}, Reports{}, terms)
+	if why := j.Offer.Admissions["look"]; states != "look new, handshake new narrower" || why == nil || !strings.Contains(why.Why, "switchboard pins diff s --kind handshake") {
+		t.Errorf("without a line: %s, %+v", states, why)
 	}
 	const statements = `{"capabilities":{"tools":{"listChanged":true,"look":{"x-summit-capabilities":` + reads + `}}}}`
 	letIn(handshakeKey, statements, switchboard.LifeActive)
