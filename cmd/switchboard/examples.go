@@ -345,6 +345,7 @@ var examples = map[string][]string{
 	"pins diff": {
 		"switchboard pins diff tracker/create_issue",
 		"switchboard pins diff tracker --kind instructions",
+		"switchboard pins diff tracker --kind handshake",
 	},
 	"pins accept": {
 		"switchboard pins accept tracker/create_issue --digest d1:4f6c7d34b1f3ce2c3f7a5e3f1a9d8c1b2e7f60a4b8c3d2e1f0a9b8c7d6e5f4a3",

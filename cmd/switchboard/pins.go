@@ -27,7 +27,7 @@ const pinsPath = "/v1/pins"
 type pinsListCmd struct {
 	serverFlags
 	Server  string `help:"Only those of this server." placeholder:"ID"`
-	Kind    string `help:"Only those of this kind: tool, prompt, template or instructions." enum:"tool,prompt,template,instructions," default:""`
+	Kind    string `help:"Only those of this kind: tool, prompt, template, instructions or handshake." enum:"tool,prompt,template,instructions,handshake," default:""`
 	State   string `help:"Only those in this state: testing, active, deprecated, retired, suspended, new or frozen." enum:"testing,active,deprecated,retired,suspended,new,frozen," default:""`
 	Changed bool   `help:"Only those that are not plainly active."`
 }
@@ -85,15 +85,15 @@ func (c *pinsListCmd) Run(ctx context.Context, io streams) error {
 // pinFlags name one definition.
 type pinFlags struct {
 	serverFlags
-	ID   string `arg:"" name:"definition" help:"SERVER/NAME; SERVER alone with --kind instructions." placeholder:"SERVER/NAME"`
-	Kind string `help:"What it is: tool, prompt, template or instructions." enum:"tool,prompt,template,instructions" default:"tool"`
+	ID   string `arg:"" name:"definition" help:"SERVER/NAME; SERVER alone with --kind instructions and handshake." placeholder:"SERVER/NAME"`
+	Kind string `help:"What it is: tool, prompt, template, instructions or handshake." enum:"tool,prompt,template,instructions,handshake" default:"tool"`
 }
 
 // query returns the query that names the definition.
 func (c *pinFlags) query() (url.Values, error) {
 	server, name, named := strings.Cut(c.ID, "/")
-	if instructions := c.Kind == string(switchboard.PinInstructions); server == "" || named == instructions || !instructions && name == "" {
-		return nil, usageError{fmt.Errorf("%q names no %s; write SERVER/NAME, and SERVER alone for instructions", c.ID, c.Kind)}
+	if ofServer := switchboard.PinKind(c.Kind).OfServer(); server == "" || named == ofServer || !ofServer && name == "" {
+		return nil, usageError{fmt.Errorf("%q names no %s; write SERVER/NAME, and SERVER alone for instructions and handshake", c.ID, c.Kind)}
 	}
 	q := url.Values{"server": {server}, "kind": {c.Kind}}
 	if name != "" {

@@ -334,7 +334,7 @@ func writeHeld(out io.Writer, s *admin.ServerStatus) {
 	for _, one := range []struct {
 		n    int
 		what string
-	}{{s.Held.Suspended, "suspended"}, {s.Held.Frozen, "frozen"}, {s.Held.OnTrial, "on trial"}, {s.Held.New, "not let in"}} {
+	}{{s.Held.Suspended, "suspended"}, {s.Held.Frozen, "frozen"}, {s.Held.OnTrial, "on trial"}, {s.Held.New, "not let in"}, {s.Held.KeptOut, "kept out by the operator's rules"}} {
 		if one.n > 0 {
 			said = append(said, fmt.Sprint(one.n, " ", one.what))
 		}

@@ -142,7 +142,8 @@ type HeldDefinitions struct {
 	Suspended int `json:"suspended,omitempty"`
 	Frozen    int `json:"frozen,omitempty"` // the admitted ones stay in use
 	OnTrial   int `json:"on_trial,omitempty"`
-	New       int `json:"new,omitempty"` // no person has let them in
+	New       int `json:"new,omitempty"`      // no person has let them in
+	KeptOut   int `json:"kept_out,omitempty"` // tools, by the operator's rules
 }
 
 // TaskStatus is a task that runs have bound.
@@ -242,7 +243,7 @@ func (r *Reader) serverStatuses(c *Configuration, served map[switchboard.ServerI
 	for _, server := range r.o.Fleet.Status() {
 		if mine(server.ID) {
 			d := definitions[server.ID]
-			held := HeldDefinitions{d[string(switchboard.LifeSuspended)], d["frozen"], d[string(switchboard.LifeTesting)], d[string(switchboard.LifeNew)]}
+			held := HeldDefinitions{d[string(switchboard.LifeSuspended)], d["frozen"], d[string(switchboard.LifeTesting)], d[string(switchboard.LifeNew)], d["kept_out"]}
 			n := served[server.ID]
 			fit, _ := r.o.Health.Status(server.ID)
 			now := ServerStatus{server, fit, n, len(c.Offers[server.ID].Tools) - n, classes[server.ID], 0, held}

@@ -112,7 +112,7 @@ func differing(a, b map[string]json.RawMessage) (names []string) {
 
 // sameValue reports whether two texts have the same canonical form, or are both absent.
 func sameValue(a, b json.RawMessage) bool {
-	if len(a) == 0 || len(b) == 0 {
+	if len(a) == 0 || len(b) == 0 || bytes.Equal(a, b) {
 		return len(a) == len(b)
 	}
 	return bytes.Equal(written(read(a)), written(read(b)))
@@ -256,7 +256,7 @@ func compareMeta(before, after json.RawMessage) (all []Difference) {
 	}
 	for _, name := range differing(a, b) {
 		d := Difference{"_meta." + name, Words}
-		if name == switchboard.BlockName || strings.HasSuffix(name, "/"+switchboard.BlockName) {
+		if switchboard.IsBlockKey(name) {
 			d.Class = compareBlocks(a[name], b[name])
 		}
 		all = append(all, d)

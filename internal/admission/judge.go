@@ -59,7 +59,8 @@ type JudgedOffer struct {
 	Pins      *ServerPins
 	FirstSeen bool
 
-	Others OtherOffers // that this replica sees now
+	Others OtherOffers     // that this replica sees now
+	Gone   map[PinKey]bool // the pins that this offer has no definition for
 }
 
 // An offerJudge judges one offer.
@@ -76,6 +77,8 @@ type offerJudge struct {
 	fresh     map[PinKey]Pin // new or changed pins
 	firstSeen bool
 	own       OtherOffers
+	gone      map[PinKey]bool
+	said      handshakeEffect
 	each      func(PinVerdict)
 }
 
@@ -83,12 +86,16 @@ type offerJudge struct {
 type Reports struct {
 	Own    OtherOffers // of the last JudgedOffer here
 	Others OtherOffers // of the other replicas; the worst, if several report one definition
+
+	// Gone is of the last JudgedOffer here. What this replica has noted as gone before, it does not note again: another replica that is offered it has taken the note back, and
+	// the two would write in turn.
+	Gone map[PinKey]bool
 }
 
 // Judge compares an offer with the pins of its server, and decides what is passed on. What other replicas have reported counts, too, whatever this replica is
 // offered: so all replicas decide alike. each, if not nil, is called with each verdict. Judge is pure: it decides by its arguments alone.
 func Judge(offer switchboard.Offer, pins *ServerPins, reports Reports, terms OfferTerms, now time.Time, each func(PinVerdict)) JudgedOffer {
-	j := &offerJudge{terms: terms, pins: pins, reports: reports, offer: &offer, lists: map[switchboard.Kind]offeredList{}, now: now, fresh: map[PinKey]Pin{}, own: OtherOffers{}, each: each}
+	j := &offerJudge{terms: terms, pins: pins, reports: reports, offer: &offer, lists: map[switchboard.Kind]offeredList{}, now: now, fresh: map[PinKey]Pin{}, own: OtherOffers{}, gone: reports.Gone, each: each}
 	if each == nil {
 		j.each = func(PinVerdict) {}
 	}
@@ -99,17 +106,19 @@ func Judge(offer switchboard.Offer, pins *ServerPins, reports Reports, terms Off
 		j.lists[kind] = newOfferedList(kind, offer.List(kind))
 	}
 	out := JudgedOffer{Offer: offer, Pins: pins}
+	j.handshake(&out.Offer)
 	j.tools(&out.Offer)
 	out.Offer.Prompts = j.candidates(switchboard.Prompts)
 	out.Offer.Templates = j.candidates(switchboard.Templates)
 	out.Offer.Instructions = j.instructions(offer.Instructions)
-	listed := pins.Listed
+	listed, met := pins.Listed, pins.Met
 	if !offer.Stale {
-		listed = listedIn(listed, &offer)
+		listed, met = listedIn(listed, &offer), met || len(offer.Tools) > 0
 		j.noteGone()
 	}
-	if out.Others = j.own; len(j.fresh) > 0 || listed != pins.Listed {
-		next := &ServerPins{Listed: listed, Pins: maps.Clone(pins.Pins)}
+	out.Gone = j.gone
+	if out.Others = j.own; len(j.fresh) > 0 || listed != pins.Listed || met != pins.Met {
+		next := &ServerPins{Listed: listed, Met: met, Pins: maps.Clone(pins.Pins)}
 		if next.Pins == nil {
 			next.Pins = map[PinKey]Pin{}
 		}
@@ -129,7 +138,7 @@ func listedIn(kinds switchboard.Kinds, offer *switchboard.Offer) switchboard.Kin
 	return kinds
 }
 
-// kindOf returns the list that decides whether a pin of the kind is new. Instructions come with the tools.
+// kindOf returns the list that decides whether a pin of the kind is new. What is of the server comes with the tools.
 func kindOf(k switchboard.PinKind) switchboard.Kind {
 	switch k {
 	case switchboard.PinPrompt:
@@ -300,9 +309,16 @@ func (j *offerJudge) judge(k PinKey, offered []byte, compare definitionCompariso
 	if v.Other != nil {
 		j.applyChange(&v, pin)
 	}
+	if k.Kind == switchboard.PinTool {
+		j.said.apply(&v)
+	}
 	j.each(v)
-	if pin.Definition == "" || string(offered) == pin.Definition {
+	switch {
+	case string(offered) == pin.Definition:
 		return v, offered // which shares the memory of the offer
+	case pin.Definition == "":
+		passed, _ := leaveOut(offered, j.leftOut(&pin))
+		return v, passed
 	}
 	return v, []byte(pin.Definition)
 }
@@ -399,8 +415,8 @@ func (j *offerJudge) changed(k PinKey, offered []byte, pin Pin, compare definiti
 	if string(offered) == pin.Definition {
 		return j.poisonedSame(k, offered, pin)
 	}
-	digest, err := DigestOf(offered)
-	if err == nil && digest == pin.Digest {
+	digest, err := DigestOf(offered, j.terms.Rules.Volatile...)
+	if err == nil && (digest == pin.Digest || j.isAdmitted(offered, &pin)) {
 		return j.poisonedSame(k, offered, pin)
 	}
 	if was, ok := j.reports.Own[k]; ok && was.Digest == digest && was.Admitted == pin.Digest && err == nil {
@@ -409,7 +425,10 @@ func (j *offerJudge) changed(k PinKey, offered []byte, pin Pin, compare definiti
 	}
 	class, all := Narrower, []Difference(nil)
 	if err == nil && pin.Definition != "" {
-		class, all = compare(json.RawMessage(pin.Definition), offered)
+		leftOut := j.leftOut(&pin)
+		before, _ := leaveOut([]byte(pin.Definition), leftOut)
+		after, _ := leaveOut(offered, leftOut)
+		class, all = compare(before, after)
 	}
 	rule := j.findInOffer(k, offered)
 	if rule != "" && pin.Definition != "" && j.findBlocking(k, []byte(pin.Definition)) == rule {
@@ -436,16 +455,16 @@ func (j *offerJudge) poisonedSame(k PinKey, offered []byte, pin Pin) *OtherOffer
 
 // other notes an offer that is not the admitted one.
 func (j *offerJudge) other(k PinKey, offered []byte, admitted string, class Class, all []Difference, rule string) *OtherOffer {
-	digest, err := DigestOf(offered)
-	if err != nil {
-		digest = ""
+	digest, definition := "", offered
+	if d, rest, err := digestOf(offered, j.terms.Rules.Volatile); err == nil {
+		digest, definition = d.String(), rest
 	}
 	o := OtherOffer{Digest: digest, Admitted: admitted, Class: class, Rule: rule, Since: j.now}
 	if was, ok := j.reports.Own[k]; ok && was.Digest == digest {
 		o.Since = was.Since
 	}
 	if j.others += len(offered); j.others <= maxOtherBytes && digest != "" {
-		o.Definition = string(offered)
+		o.Definition = string(definition)
 	}
 	for i, d := range all {
 		if i == maxMembers {
@@ -469,7 +488,14 @@ func printable(name string) string {
 // firstSight returns the pin of a definition that was never seen before.
 func (j *offerJudge) firstSight(k PinKey, offered []byte) Pin {
 	pin := Pin{State: switchboard.LifeActive, Since: j.now}
-	if j.pins.Listed.Has(kindOf(k.Kind)) {
+	switch {
+	case k.Kind == switchboard.PinHandshake && j.pins.Met:
+		digest, err := DigestOf([]byte(silence))
+		if err == nil {
+			pin.Digest, pin.Definition = digest, silence // which need not be kept
+		}
+		return pin
+	case k.Kind != switchboard.PinHandshake && j.pins.Listed.Has(kindOf(k.Kind)):
 		pin.State = switchboard.LifeTesting
 	}
 	if len(j.pins.Pins)+len(j.fresh) >= maxPins || j.findInOffer(k, offered) != "" {
@@ -478,18 +504,61 @@ func (j *offerJudge) firstSight(k PinKey, offered []byte) Pin {
 	return j.admit(k, offered, pin)
 }
 
-// admit returns the pin with the offered definition, and keeps it.
+// admit returns the pin with the offered definition, and keeps it. Its digest covers all of the bytes that clients get from then on.
 func (j *offerJudge) admit(k PinKey, offered []byte, pin Pin) Pin {
-	digest, err := DigestOf(offered)
+	digest, rest, err := digestOf(offered, j.terms.Rules.Volatile)
 	if err != nil {
 		return pin
 	}
-	pin.Digest = digest
-	if j.kept += len(offered); j.kept <= maxKept {
-		pin.Definition = string(offered)
+	pin.Digest = digest.String()
+	return j.keepDefinition(k, pin, rest)
+}
+
+// keepDefinition returns the pin with the bytes that its digest is of, and keeps it.
+func (j *offerJudge) keepDefinition(k PinKey, pin Pin, definition []byte) Pin {
+	if j.kept += len(definition); j.kept <= maxKept {
+		pin.Definition = string(definition)
 	}
 	j.fresh[k], j.firstSeen = pin, true
 	return pin
+}
+
+// leftOut returns the keys of _meta that do not count when the pin is compared: those that the rules name now, and those that its digest leaves out. So a change of the
+// rules changes no state: what was let in without a key stays let in.
+func (j *offerJudge) leftOut(pin *Pin) []string {
+	d, err := switchboard.ParseDefinitionDigest(pin.Digest)
+	if err != nil {
+		d.LeftOut = nil
+	}
+	return switchboard.MergeVolatile(j.terms.Rules.Volatile, d.LeftOut)
+}
+
+// isAdmitted reports whether the offered definition is the admitted one but for keys that do not count. The digest of the whole differs.
+func (j *offerJudge) isAdmitted(offered []byte, pin *Pin) bool {
+	leftOut := j.leftOut(pin)
+	if len(leftOut) == 0 {
+		return false
+	}
+	if pin.Definition == "" {
+		return definitionOf(pin.Digest, offered, leftOut) != nil
+	}
+	before, _, err := digestOf([]byte(pin.Definition), leftOut)
+	after, _, too := digestOf(offered, leftOut)
+	return err == nil && too == nil && before.Hex == after.Hex
+}
+
+// definitionOf returns the part of an offered definition that the digest is of, or nil if it is of another definition. leftOut are keys that need not be in it.
+func definitionOf(digest string, offered []byte, leftOut []string) []byte {
+	want, err := switchboard.ParseDefinitionDigest(digest)
+	if err != nil {
+		return nil
+	}
+	for _, keys := range [][]string{want.LeftOut, leftOut} {
+		if d, rest, err := digestOf(offered, keys); err == nil && d.Hex == want.Hex {
+			return rest
+		}
+	}
+	return nil
 }
 
 // byFile returns the pin as admitted.lock has it. A later decision of a person that only the store has counts if it takes out.
@@ -500,11 +569,11 @@ func (j *offerJudge) byFile(k PinKey, pin Pin, entry switchboard.AdmittedPin, of
 	now := pin
 	now.State, now.Successor, now.By, now.Since = entry.State, entry.Successor, entry.By, entry.At
 	if now.Digest != entry.Digest {
-		now = now.With(entry.Digest, "")
+		now = now.With(entry.Digest, string(definitionOf(entry.Digest, []byte(now.Definition), nil)))
 	}
 	if now.Definition == "" {
-		if digest, err := DigestOf(offered); err == nil && digest == entry.Digest {
-			return j.admit(k, offered, now)
+		if definition := definitionOf(entry.Digest, offered, j.leftOut(&now)); definition != nil {
+			return j.keepDefinition(k, now, definition)
 		}
 	}
 	if now != pin {
@@ -528,6 +597,8 @@ func (j *offerJudge) sent(k PinKey) []byte {
 		return j.offer.Uncleaned[k.Name]
 	case switchboard.PinInstructions:
 		return j.offer.UncleanedOthers[switchboard.SentInstructions]
+	case switchboard.PinHandshake:
+		return nil
 	}
 	return j.offer.UncleanedOthers[switchboard.SentKey(kindOf(k.Kind), k.Name)]
 }
@@ -541,14 +612,18 @@ func (j *offerJudge) findBlocking(k PinKey, definition []byte) string {
 
 // noteGone notes which pins the offer has no definition for, and retires those that are gone for goneRetires.
 func (j *offerJudge) noteGone() {
+	j.gone = map[PinKey]bool{}
 	for k, p := range j.pins.Pins {
-		if k.Kind == switchboard.PinInstructions || p.State == switchboard.LifeRetired {
+		if k.Kind.OfServer() || p.State == switchboard.LifeRetired {
 			continue
 		}
 		if _, offered := j.lists[kindOf(k.Kind)].first[k]; offered {
 			continue
 		}
+		j.gone[k] = true
 		switch {
+		case p.Gone.IsZero() && j.reports.Gone[k]:
+			continue
 		case p.Gone.IsZero():
 			p.Gone = j.now
 		case j.now.Sub(p.Gone) >= goneRetires:

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -11,34 +12,56 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// digestScheme is in front of each digest: a later scheme can then be told from this one.
-const digestScheme = "d1:"
-
-// DigestOf returns the digest of a definition: of its canonical form (RFC 8785), so that order and spaces do not count. The error says why the definition has none.
-func DigestOf(definition []byte) (string, error) {
-	d, err := canonical.Digest(definition)
+// DigestOf returns the digest of a definition without the keys of its _meta that are left out: of its canonical form (RFC 8785), so that order and spaces do not count.
+// The digest names those of leftOut that the definition has. The error says why the definition has none.
+func DigestOf(definition []byte, leftOut ...string) (string, error) {
+	d, _, err := digestOf(definition, leftOut)
 	if err != nil {
 		return "", err
 	}
-	return digestScheme + strings.TrimPrefix(string(d), "sha256:"), nil
+	return d.String(), nil
 }
 
-// CheckDigest returns an error if the text is no digest of DigestOf.
-func CheckDigest(text string) error {
-	hex, known := strings.CutPrefix(text, digestScheme)
-	if !known {
-		return fmt.Errorf("the digest begins with an unknown scheme; this version knows %q", digestScheme)
+// digestOf returns the digest of a definition, and the definition without what is left out.
+func digestOf(definition []byte, leftOut []string) (d switchboard.DefinitionDigest, rest []byte, err error) {
+	sum, err := canonical.Digest(definition)
+	if err != nil {
+		return d, nil, err
 	}
-	if len(hex) != 64 || strings.Trim(hex, "0123456789abcdef") != "" {
-		return fmt.Errorf("after %q, want 64 hexadecimal digits in lower case", digestScheme)
+	if rest, d.LeftOut = leaveOut(definition, leftOut); d.LeftOut != nil {
+		if sum, err = canonical.Digest(rest); err != nil {
+			return d, nil, err
+		}
 	}
-	return nil
+	d.Hex = strings.TrimPrefix(string(sum), "sha256:")
+	return d, rest, nil
+}
+
+// leaveOut removes keys from the _meta of a definition, and returns those that it had. A _meta that has no others is removed. If there are none, rest is the definition.
+func leaveOut(definition []byte, keys []string) (rest []byte, found []string) {
+	var members, meta map[string]json.RawMessage
+	if len(keys) == 0 || json.Unmarshal(definition, &members) != nil || json.Unmarshal(members["_meta"], &meta) != nil {
+		return definition, nil
+	}
+	for _, k := range keys {
+		if _, ok := meta[k]; ok {
+			delete(meta, k)
+			found = append(found, k)
+		}
+	}
+	if found == nil {
+		return definition, nil
+	}
+	if delete(members, "_meta"); len(meta) > 0 {
+		members["_meta"] = written(meta)
+	}
+	return written(members), found
 }
 
 // A PinKey names a pin of one server.
 type PinKey struct {
 	Kind switchboard.PinKind
-	Name string // "" for instructions
+	Name string // "" for what is of a server
 }
 
 // Compare orders keys by kind and name.
@@ -92,6 +115,7 @@ type WordFindings struct {
 // ServerPins are the pins of one server. The zero value is a server that has never listed anything. Do not modify it.
 type ServerPins struct {
 	Listed switchboard.Kinds `json:"listed,omitempty"` // the kinds of which the first list has been seen
+	Met    bool              `json:"met,omitempty"`    // a handshake of a server with tools has been seen: what a later one says first is a change
 	Pins   map[PinKey]Pin    `json:"pins,omitempty"`
 }
 

@@ -152,6 +152,36 @@ func findSuspect(a *App, id switchboard.PinID, definition []byte) (found []pins.
 	return found
 }
 
+// countDefinitions returns how many definitions each server offers in each state. counts are those of pins. What the operator's rules keep out counts as that, and not as
+// its pin says. st may be nil.
+func countDefinitions(counts map[switchboard.ServerID]map[string]int, st *servingState) map[switchboard.ServerID]map[string]int {
+	all := make(map[switchboard.ServerID]map[string]int, len(counts))
+	for id, states := range counts {
+		own := maps.Clone(states) // which others read
+		own[pin.KeptOut] = 0
+		all[id] = own
+	}
+	if st == nil {
+		return all
+	}
+	for _, t := range st.Catalog.Tools() {
+		if t.Admission == nil || !t.Admission.KeptOut {
+			continue
+		}
+		state := string(switchboard.LifeActive)
+		if a := st.Offers[t.ID.Server].Admissions[t.ID.Name]; a != nil {
+			if state = string(a.State); a.Frozen {
+				state = pin.Frozen
+			}
+		}
+		if own := all[t.ID.Server]; own[state] > 0 { // else the state in force is older than the counts
+			own[state]--
+			own[pin.KeptOut]++
+		}
+	}
+	return all
+}
+
 // maxLoggedOut limits the tools that a log entry names.
 const maxLoggedOut = 5
 

@@ -405,7 +405,9 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.admin.reads = admin.NewReader(admin.ReaderOptions{
 		Configuration: a.served, Binder: a.binder, Runs: a.runs, Meter: a.meter, Fleet: a.fleet, Health: a.health, Store: a.store, Cluster: a.cluster,
 		Ledger: a.ledger, Recorder: a.recorder, Atoms: a.atoms, Notices: a.admin.notices.Backlogs, Ready: a.ready, Stopping: a.grace.ctx,
-		ProcessFacts: admin.ProcessFacts{Started: started, Version: o.Version, Addresses: a.Addresses, Changes: a.admin.changes, Findings: a.suspects.findings, Definitions: a.pins.Counts},
+		ProcessFacts: admin.ProcessFacts{Started: started, Version: o.Version, Addresses: a.Addresses, Changes: a.admin.changes, Findings: a.suspects.findings, Definitions: func() map[switchboard.ServerID]map[string]int {
+			return countDefinitions(a.pins.Counts(), a.state.Load())
+		}},
 	})
 	a.admin.editor = newEditor(a)
 	actions := admin.NewActions(admin.ActionsOptions{

@@ -1,6 +1,7 @@
 package catalog_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -52,7 +53,16 @@ func (w world) build(t testing.TB) *catalog.Snapshot {
 	for name, o := range w.overlays {
 		overlays[switchboard.ToolID{Server: "s", Name: name}] = o
 	}
-	return catalog.Build(w.sources(), overlays, taxonomy(t))
+	s := catalog.Build(w.sources(), overlays, taxonomy(t))
+	// What pins keep of a handshake means the same as the handshake.
+	if statements := catalog.HandshakeStatements([]byte(w.handshake), w.sources()[0].Offer.Beside); json.Valid(statements) {
+		kept := w.sources()
+		kept[0].Offer.Capabilities, kept[0].Offer.Beside = catalog.HandshakeParts(statements)
+		if k := catalog.Build(kept, overlays, taxonomy(t)); k.Digest() != s.Digest() || !slices.Equal(k.Faults(), s.Faults()) {
+			t.Errorf("of the handshake %s with %s, %s is kept, which means something else: %q, %q", w.handshake, w.beside, statements, texts(k.Faults()), texts(s.Faults()))
+		}
+	}
+	return s
 }
 
 // define returns the definition of a tool with these further members.

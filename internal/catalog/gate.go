@@ -3,6 +3,7 @@ package catalog
 import (
 	"fmt"
 	"hash/maphash"
+	"slices"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -43,8 +44,8 @@ func (v *serverState) keepOut(g ToolGate) {
 	var hashes []uint64
 	var buf []byte
 	for _, e := range v.tools {
-		if a := e.tool.Admission; a != nil && a.State != switchboard.LifeActive && a.State != switchboard.LifeDeprecated && a.State != switchboard.LifeTesting {
-			continue // it is out already
+		if !isLetIn(e.tool) {
+			continue
 		}
 		buf = appendTool(buf[:0], e.tool)
 		if b := e.tool.Budget; b != nil {
@@ -67,23 +68,81 @@ func (v *serverState) keepOut(g ToolGate) {
 			continue
 		}
 		v.gated.undecided = true
-		if t.Evidence == nil || !t.Evidence.Person {
-			takeOut(t, "no person has let it in, and the operator's rules for that could not be evaluated: "+failed[i].Error())
-		}
+		takeOutUndecided(t, failed[i])
 	}
 }
+
+// isLetIn reports whether pins let the tool in.
+func isLetIn(t *switchboard.Tool) bool {
+	a := t.Admission
+	return a == nil || a.State == switchboard.LifeActive || a.State == switchboard.LifeDeprecated || a.State == switchboard.LifeTesting
+}
+
+// Behind returns tools of an earlier snapshot as they would be behind the gate, whatever gate they were behind. nil keeps nothing out. Tools that would be the same are returned
+// themselves.
+func Behind(g ToolGate, tools []*switchboard.Tool) []*switchboard.Tool {
+	all, free := slices.Clone(tools), make([]*switchboard.Tool, 0, len(tools))
+	var at []int // the indexes of free
+	for i, t := range tools {
+		if a := t.Admission; a != nil && a.KeptOut {
+			own := *t
+			own.Admission = nil
+			if a.Otherwise != "" && a.Otherwise != switchboard.LifeActive {
+				own.Admission = &switchboard.Admission{State: a.Otherwise, Why: "so it was, but for the operator's rules"}
+			}
+			all[i] = &own
+		}
+		if isLetIn(all[i]) {
+			free, at = append(free, all[i]), append(at, i)
+		}
+	}
+	if g == nil || len(free) == 0 {
+		return all
+	}
+	why, failed := g.KeepOut(free)
+	for j, t := range free {
+		own := *t
+		switch {
+		case failed != nil && failed[j] != nil:
+			takeOutUndecided(&own, failed[j])
+		case why[j] != "":
+			takeOut(&own, keptOutBy(why[j]))
+		}
+		switch was := tools[at[j]].Admission; {
+		case own.Admission == t.Admission: // it stays
+		case was != nil && was.KeptOut && was.Why == own.Admission.Why:
+			all[at[j]] = tools[at[j]]
+		default:
+			all[at[j]] = &own
+		}
+	}
+	return all
+}
+
+// takeOutUndecided takes a tool out if no person has let it in.
+func takeOutUndecided(t *switchboard.Tool, err error) {
+	if t.Evidence == nil || !t.Evidence.Person {
+		takeOut(t, "no person has let it in, and the operator's rules for that could not be evaluated: "+err.Error())
+	}
+}
+
+func keptOutBy(why string) string { return "the operator's rules keep it out: " + why }
 
 // answer remembers an answer, and carries it out.
 func (v *serverState) answer(t *switchboard.Tool, hash uint64, why string) {
 	v.gated.why[hash] = why
 	if why != "" {
-		takeOut(t, "the operator's rules keep it out: "+why)
+		takeOut(t, keptOutBy(why))
 	}
 }
 
 // takeOut takes a tool out that the catalog has just made.
 func takeOut(t *switchboard.Tool, why string) {
-	t.Admission = &switchboard.Admission{State: switchboard.LifeNew, Why: why, KeptOut: true}
+	otherwise := switchboard.LifeActive
+	if t.Admission != nil {
+		otherwise = t.Admission.State
+	}
+	t.Admission = &switchboard.Admission{State: switchboard.LifeNew, Why: why, KeptOut: true, Otherwise: otherwise}
 }
 
 // Undecided reports whether the gate could not decide about some tools, so that it must be asked again.

@@ -116,3 +116,44 @@ func TestAGateThatFailsLetsNothingNewInAndTakesNothingOut(t *testing.T) {
 		t.Errorf("once the rules can be evaluated, undecided is %v, and the tool is %q after %d questions", s.Undecided(), states(s)["sight"], g.asked)
 	}
 }
+
+// Tools of a snapshot are judged by other rules as if those had been in force.
+func TestToolsAreAsBehindAnotherGate(t *testing.T) {
+	names := []string{"a", "b", "c", "d", "e"}
+	w := world{}
+	for _, name := range names {
+		w.tools = append(w.tools, define(name, ""))
+	}
+	src := w.sources()
+	src[0].Offer.Admissions = map[string]*switchboard.Admission{"c": {State: switchboard.LifeSuspended, Why: "a person has suspended it"}, "d": {State: switchboard.LifeTesting, Why: "new"}}
+	src[0].Offer.Evidence = map[string]*switchboard.ToolEvidence{"e": {Person: true}}
+	first, second := &fakeGate{key: "1", out: map[string]string{"b": "it attacks", "d": "it attacks"}}, &fakeGate{key: "2", out: map[string]string{"a": "it writes", "b": "it attacks", "c": "it writes"}}
+	s := (&catalog.Snapshot{}).RebuildBehind(first, src, nil, taxonomy(t))
+	for _, tt := range []struct {
+		what string
+		gate catalog.ToolGate
+		want []string
+	}{
+		{"the same rules", first, []string{"in", "new: the operator's rules keep it out: it attacks", "suspended: a person has suspended it", "new: the operator's rules keep it out: it attacks", "in"}},
+		{"other rules", second, []string{"new: the operator's rules keep it out: it writes", "new: the operator's rules keep it out: it attacks", "suspended: a person has suspended it", "testing: so it was, but for the operator's rules", "in"}},
+		{"no rules", nil, []string{"in", "in", "suspended: a person has suspended it", "testing: so it was, but for the operator's rules", "in"}},
+		{"rules that fail", &fakeGate{broken: true}, []string{
+			"new: no person has let it in, and the operator's rules for that could not be evaluated: divided by zero", "new: no person has let it in, and the operator's rules for that could not be evaluated: divided by zero",
+			"suspended: a person has suspended it", "new: no person has let it in, and the operator's rules for that could not be evaluated: divided by zero", "in",
+		}},
+	} {
+		kept := map[*switchboard.Tool]bool{}
+		for _, tool := range s.Tools() {
+			kept[tool] = true
+		}
+		for i, tool := range catalog.Behind(tt.gate, s.Tools()) {
+			got := "in"
+			if a := tool.Admission; a != nil {
+				got = string(a.State) + ": " + a.Why
+			}
+			if same := got == states(s)[names[i]]; got != tt.want[i] || kept[tool] != same {
+				t.Errorf("%s: %s is %q, the tool itself %v; want %q", tt.what, names[i], got, kept[tool], tt.want[i])
+			}
+		}
+	}
+}

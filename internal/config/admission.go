@@ -31,15 +31,39 @@ func admissionKeys(r *switchboard.AdmissionRules) func() *document.Keys {
 			Rows: []document.Row{
 				{Key: "trust", Type: document.OneOf("trust", func(s string) { r.Trust = s }, switchboard.TrustFirstUse, switchboard.TrustStrict), Doc: "`first_use` (the default): what a server offers first is let in. `strict`: only what `admitted.lock` names is let in, and each change suspends."},
 				{Key: "changed", Type: document.OneOf("way", func(s string) { r.Changed = s }, switchboard.ChangedFreeze, switchboard.ChangedSuspend), Doc: "With `first_use`, what happens to a tool whose definition changes without harm. `freeze` (the default): the admitted definition stays in use. `suspend`: the tool is suspended until a person accepts the change."},
+				{Key: "volatile", Type: volatileType(&r.Volatile), Doc: "Keys of the `_meta` of definitions whose values change all the time, such as the time of a build. They do not count when definitions are compared, and clients do not get them with what is let in from then on. [Admission](admission.md#keys-that-change-all-the-time) explains it."},
 			},
 			Hints: map[string]string{"lock": "the file is always " + AdmittedFile + ", beside this one", "trial": "it stands in the row of a tenant"},
 		}
 	}
 }
 
+// volatileType is the type of a list of keys of _meta.
+func volatileType(to *[]string) document.Type {
+	schema := document.Schema{"type": "array", "items": document.Schema{"type": "string", "pattern": "^[A-Za-z0-9._/-]{1,128}$"}, "uniqueItems": true, "maxItems": switchboard.MaxVolatile}
+	return document.Custom(fmt.Sprintf("a list of at most %d keys of `_meta`", switchboard.MaxVolatile), schema, func(v document.Value) {
+		keys := []string{}
+		for _, t := range v.ReadTexts() {
+			if err := switchboard.CheckVolatileKey(t.String); err != nil {
+				t.Fault("%s cannot be left out: %v", t.Shown(), err)
+				continue
+			}
+			keys = append(keys, t.String)
+		}
+		if slices.Sort(keys); len(keys) > switchboard.MaxVolatile {
+			v.Fault("%d keys are too many; at most %d are left out", len(keys), switchboard.MaxVolatile)
+			return
+		}
+		*to = keys
+	})
+}
+
 // effectiveRules returns the rules of a server, and those for all servers where it has none.
 func effectiveRules(own, all switchboard.AdmissionRules) switchboard.AdmissionRules {
-	return switchboard.AdmissionRules{Trust: cmp.Or(own.Trust, all.Trust), Changed: cmp.Or(own.Changed, all.Changed)}
+	if own.Volatile == nil {
+		own.Volatile = all.Volatile
+	}
+	return switchboard.AdmissionRules{Trust: cmp.Or(own.Trust, all.Trust), Changed: cmp.Or(own.Changed, all.Changed), Volatile: own.Volatile}
 }
 
 // readAdmitted reads admitted.lock. A fault in it refuses the whole configuration, so that the pins in force stay in force.

@@ -86,7 +86,7 @@ func sameSettings(a, b *Config) bool {
 	return a.Listen == b.Listen && a.TLS == b.TLS && slices.Equal(a.Hosts, b.Hosts) && slices.Equal(a.Origins, b.Origins) && a.StartDeadline == b.StartDeadline &&
 		a.Grace == b.Grace && a.Tokenizer == b.Tokenizer && a.Currency == b.Currency && reflect.DeepEqual(a.Store, b.Store) && reflect.DeepEqual(a.Cluster, b.Cluster) &&
 		a.Log == b.Log && reflect.DeepEqual(a.Receipts, b.Receipts) && reflect.DeepEqual(a.Cache, b.Cache) && a.Admin == b.Admin &&
-		a.Admission == b.Admission
+		a.Admission.Equal(b.Admission)
 }
 
 func recipientsOf(c *Config) map[string]any {

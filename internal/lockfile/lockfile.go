@@ -1,10 +1,11 @@
-// Package lockfile reads and edits the file admitted.lock. The file lists the definitions of tools, prompts, templates and instructions that people have
-// let in or have taken out.
+// Package lockfile reads and edits the file admitted.lock. The file lists the definitions of tools, prompts and templates, and the instructions and handshakes of servers,
+// that people have let in or have taken out.
 //
 // The file has one line for each pin, and the lines are sorted. So a change is one line in a diff, and people who change pins of different
 // servers get no conflict:
 //
 //	# Comments and empty lines may stand anywhere above the last line.
+//	brave handshake active ann 2026-05-03T10:00:00Z d1:…
 //	brave instructions active ann 2026-05-03T10:00:00Z d1:…
 //	brave prompt review active ann 2026-05-03T10:00:00Z d1:…
 //	brave template file:///{path} active ann 2026-05-03T10:00:00Z d1:…
@@ -24,7 +25,6 @@ package lockfile
 import (
 	"bytes"
 	"cmp"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -51,9 +51,6 @@ const (
 
 // lastLine ends the file.
 const lastLine = "end"
-
-// schemes are the schemes of digests that can be computed.
-var schemes = []string{"d1"}
 
 // states are the states that a pin can have in the file.
 var states = []switchboard.LifeState{
@@ -258,10 +255,10 @@ func spellWord(s string) string {
 
 // Spell returns the pin as it stands in the file. It is PinID.String with all but the characters of ASCII spelt out.
 func Spell(id switchboard.PinID) string {
-	switch id.Kind {
-	case switchboard.PinTool:
+	switch {
+	case id.Kind == switchboard.PinTool:
 		return spellWord(string(id.Server) + "/" + id.Name)
-	case switchboard.PinInstructions:
+	case id.Kind.OfServer():
 		return spellWord(string(id.Server)) + " " + string(id.Kind)
 	}
 	return spellWord(string(id.Server)) + " " + string(id.Kind) + " " + spellWord(id.Name)
@@ -301,9 +298,9 @@ func (r *lineReader) readPin() (pin switchboard.AdmittedPin, ok bool) {
 		switch pin.Kind = switchboard.PinKind(kind.text); pin.Kind {
 		case switchboard.PinPrompt, switchboard.PinTemplate:
 			pin.Name = take().text
-		case switchboard.PinInstructions:
+		case switchboard.PinInstructions, switchboard.PinHandshake:
 		default:
-			r.fault(id.at, "a line begins with SERVER/TOOL, or with SERVER and one of prompt, template and instructions: %s", remedy)
+			r.fault(id.at, "a line begins with SERVER/TOOL, or with SERVER and one of prompt, template, instructions and handshake: %s", remedy)
 			return pin, false
 		}
 	}
@@ -371,9 +368,9 @@ func check(p *switchboard.AdmittedPin) (all []wrongPart) {
 		if p.Name == "" || !utf8.ValidString(p.Name) {
 			wrong(partID, "a %s has a name, in UTF-8", p.Kind)
 		}
-	case switchboard.PinInstructions:
+	case switchboard.PinInstructions, switchboard.PinHandshake:
 		if p.Name != "" {
-			wrong(partID, "the instructions of a server have no name")
+			wrong(partID, "the %s of a server has no name", p.Kind)
 		}
 	default:
 		wrong(partID, "%s is no kind of a pin", document.Shown(string(p.Kind)))
@@ -410,17 +407,15 @@ func check(p *switchboard.AdmittedPin) (all []wrongPart) {
 
 // checkDigest returns what is wrong with a digest, or "".
 func checkDigest(s string) string {
-	scheme, digits, ok := strings.Cut(s, ":")
+	_, err := switchboard.ParseDefinitionDigest(s)
 	switch {
-	case !ok:
-		return document.Shown(s) + " is no digest; want d1: and 64 hexadecimal digits"
-	case !slices.Contains(schemes, scheme):
-		return fmt.Sprintf("%s is no scheme of digests that this Switchboard knows; it knows %s. A newer one may have written the file", document.Shown(scheme), strings.Join(schemes, ", "))
+	case err == nil:
+		return ""
+	case errors.Is(err, switchboard.ErrScheme):
+		scheme, _, _ := strings.Cut(s, ":")
+		return document.Shown(scheme) + " is no scheme of digests that this Switchboard knows; it knows d1 and d2. A newer one may have written the file"
 	}
-	if raw, err := hex.DecodeString(digits); err != nil || len(raw) != 32 || digits != strings.ToLower(digits) {
-		return fmt.Sprintf("behind %s: stand 64 hexadecimal digits, in small letters, not %s; put the digest back as it was", scheme, document.Shown(digits))
-	}
-	return ""
+	return document.Shown(s) + " is no digest: " + err.Error() + "; put it back as it was"
 }
 
 // checkAll returns what is wrong with pins.

@@ -85,10 +85,12 @@ func TestLineEndsAreFree(t *testing.T) {
 func TestAFileWithAMistakeIsRefusedAtItsPlace(t *testing.T) {
 	const search = "brave/search active ann 2026-05-03T12:00:00Z "
 	for _, tt := range []struct{ name, old, new, want string }{
-		{"an unknown scheme", search + "d1:", search + "d9:", `8:46: "d9" is no scheme of digests that this Switchboard knows; it knows d1. A newer one may have written the file`},
+		{"an unknown scheme", search + "d1:", search + "d9:", `8:46: "d9" is no scheme of digests that this Switchboard knows; it knows d1 and d2. A newer one may have written the file`},
 		{"a digest without a scheme", search + "d1:", search, `8:46: "0123`},
-		{"a short digest", search + "d1:0", search + "d1:", `8:46: behind d1: stand 64 hexadecimal digits, in small letters, not "123`},
-		{"capital letters", search + digest, search + "d1:" + strings.ToUpper(digest[3:]), `8:46: behind d1: stand 64 hexadecimal digits, in small letters, not "0123`},
+		{"a short digest", search + "d1:0", search + "d1:", `8:46: "d1:123456789abcdef`},
+		{"a member left out twice", search + digest, search + "d2:build,build:" + digest[3:], `8:46: "d2:build,build:0`},
+		{"a block left out", search + digest, search + "d2:x-summit-capabilities:" + digest[3:], `8:46: "d2:x-summit-capabilities:`},
+		{"capital letters", search + digest, search + "d1:" + strings.ToUpper(digest[3:]), `8:46: "d1:0123456789ABCDEF`},
 		{"one pin twice", search + digest, search + digest + "\n" + search + digest, "9:1: brave/search stands here twice, first at line 8; remove one of the two"},
 		{"not sorted", search + digest, search + digest + "\nbrave/read" + search[len("brave/search"):] + digest, "9:1: brave/read must stand before brave/search, at line 8"},
 		{"an unknown state", "brave/search active", "brave/search actve", `8:14: "actve" is no state; did you mean "active"?`},
@@ -102,7 +104,7 @@ func TestAFileWithAMistakeIsRefusedAtItsPlace(t *testing.T) {
 		{"a part of a second", search + digest, strings.Replace(search, "00Z", "00.5Z", 1) + digest, `8:25: "2026-05-03T12:00:00.5Z" is no instant`},
 		{"another zone", search + digest, strings.Replace(search, "00Z", "00+02:00", 1) + digest, `8:25: "2026-05-03T12:00:00+02:00" is no instant`},
 		{"a server that cannot exist", "brave-2/search", "Brave/search", `12:1: id "Brave": use lower-case letters`},
-		{"an unknown kind", "brave instructions", "brave instruction", "4:1: a line begins with SERVER/TOOL, or with SERVER and one of prompt, template and instructions"},
+		{"an unknown kind", "brave instructions", "brave instruction", "4:1: a line begins with SERVER/TOOL, or with SERVER and one of prompt, template, instructions and handshake"},
 		{"no name", "brave/search active", "brave/ active", "8:1: a tool has a name"},
 		{"two spaces", "brave/search active", "brave/search  active", "8:14: one space is between two words"},
 		{"a space at the end", search + digest, search + digest + " ", "8:114: one space is between two words"},
@@ -261,11 +263,12 @@ func TestAPinThatCannotBeReadAgainIsNotWritten(t *testing.T) {
 func drawPin(t *rapid.T) switchboard.AdmittedPin {
 	anyText := rapid.StringOfN(rapid.OneOf(rapid.RuneFrom([]rune("ab/#\"\\' \n\r\t{}e\u0435\u202e\u200bendsuccessor")), rapid.Rune()), 1, 12, -1)
 	p := pinOf(rapid.SampledFrom([]switchboard.ServerID{"a", "b", "b-2", "end"}).Draw(t, "server"), anyText.Draw(t, "name"))
-	p.Kind = rapid.SampledFrom([]switchboard.PinKind{switchboard.PinTool, switchboard.PinTool, switchboard.PinPrompt, switchboard.PinTemplate, switchboard.PinInstructions}).Draw(t, "kind")
+	p.Kind = rapid.SampledFrom([]switchboard.PinKind{switchboard.PinTool, switchboard.PinTool, switchboard.PinPrompt, switchboard.PinTemplate, switchboard.PinInstructions, switchboard.PinHandshake}).Draw(t, "kind")
 	p.State = rapid.SampledFrom(states).Draw(t, "state")
 	p.By = anyText.Draw(t, "by")
+	p.Digest = rapid.SampledFrom([]string{digest, strings.Replace(digest, "d1", "d2:_build,example.com/time", 1)}).Draw(t, "digest")
 	p.At = noon.Add(time.Duration(rapid.Int64Range(-1e9, 1e9).Draw(t, "at")) * time.Second)
-	if p.Kind == switchboard.PinInstructions {
+	if p.Kind.OfServer() {
 		p.Name = ""
 	}
 	if p.Kind == switchboard.PinTool && (p.State == switchboard.LifeDeprecated || p.State == switchboard.LifeRetired) && rapid.Bool().Draw(t, "has successor") {

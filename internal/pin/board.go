@@ -91,6 +91,7 @@ type pinnedServer struct {
 	unkept  bool          // pins differ from those in the store
 
 	own      admission.OtherOffers
+	gone     map[admission.PinKey]bool        // see admission.Reports
 	reported []byte                           // what the store has of own; nil means nothing
 	others   map[string]admission.OtherOffers // by the other replicas
 	merged   admission.OtherOffers            // others
@@ -137,7 +138,7 @@ func (b *Board) Admit(ctx context.Context, offers []switchboard.Offer, terms fun
 	for i := range offers {
 		o := &offers[i]
 		s, t := b.server(o.Server), terms(o)
-		if l := s.last; l != nil && !s.old && l.terms.Rules == t.Rules && maps.Equal(l.terms.Entries, t.Entries) && sameOffer(&l.offer, o) {
+		if l := s.last; l != nil && !s.old && l.terms.Rules.Equal(t.Rules) && maps.Equal(l.terms.Entries, t.Entries) && sameOffer(&l.offer, o) {
 			passed[i] = l.passed
 			continue
 		}
@@ -266,6 +267,7 @@ func (b *Board) admit(ctx context.Context, s *pinnedServer, o *switchboard.Offer
 			s.pins, s.unkept = j.Pins, true
 			b.send()
 		}
+		s.gone = j.Gone
 		if !sameReports(s.own, j.Others) {
 			s.own = j.Others
 			b.send()
@@ -313,6 +315,7 @@ func (b *Board) reread(ctx context.Context, id switchboard.ServerID, s *pinnedSe
 	if err != nil {
 		return err
 	}
+	s.gone = nil // a note may be lost
 	return s.take(v)
 }
 

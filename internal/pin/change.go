@@ -15,6 +15,9 @@ import (
 // Frozen is the state of a definition in reports that stays in use while its server offers another one.
 const Frozen = "frozen"
 
+// KeptOut is the state in counts of tools that pins let in and the operator's rules keep out.
+const KeptOut = "kept_out"
+
 // States are the states of definitions in reports and counts, the ones that a person must see first in front.
 var States = []string{
 	string(switchboard.LifeSuspended), string(switchboard.LifeRetired), string(switchboard.LifeNew), Frozen,
@@ -222,7 +225,7 @@ func (b *changeBook) observe(o *switchboard.Offer, before, pins *admission.Serve
 		if _, is := view.states[k]; is {
 			continue
 		}
-		if k.Kind != switchboard.PinInstructions && o.List(listOf(k.Kind)) == nil {
+		if !k.Kind.OfServer() && o.List(listOf(k.Kind)) == nil {
 			view.states[k] = was // the list is not known now
 			continue
 		}
@@ -250,8 +253,11 @@ func endOf(k admission.PinKey, was machineState, p admission.Pin) *StateChange {
 		return nil
 	}
 	c := &StateChange{Key: k, State: string(p.State), Admitted: p.Digest, Why: "its server offers the admitted definition again"}
-	if !p.Gone.IsZero() {
+	switch {
+	case !p.Gone.IsZero():
 		c.Why = "its server does not offer it any more"
+	case was.Offered == "":
+		c.Why = "what its server says about its capabilities is let in"
 	}
 	return c
 }

@@ -67,9 +67,10 @@ func (b *Board) Uncleaned(id switchboard.PinID) []byte {
 		return o.UncleanedOthers[switchboard.SentKey(switchboard.Prompts, id.Name)]
 	case switchboard.PinTemplate:
 		return o.UncleanedOthers[switchboard.SentKey(switchboard.Templates, id.Name)]
-	default:
+	case switchboard.PinInstructions:
 		return o.UncleanedOthers[switchboard.SentInstructions]
 	}
+	return nil
 }
 
 // verdicts returns the verdicts on the last offer. It judges the offer again if something has changed since.
@@ -105,7 +106,7 @@ func (s *pinnedServer) verdict(k admission.PinKey) (v admission.PinVerdict, ok b
 }
 
 func (s *pinnedServer) reports() admission.Reports {
-	return admission.Reports{Own: s.own, Others: s.merged}
+	return admission.Reports{Own: s.own, Others: s.merged, Gone: s.gone}
 }
 
 func now() time.Time { return time.Now().UTC().Truncate(time.Second) }
@@ -128,7 +129,7 @@ func (b *Board) Decide(ctx context.Context, id switchboard.PinID, next func(v ad
 		if err != nil {
 			return true, err
 		}
-		pins := &admission.ServerPins{Listed: s.pins.Listed, Pins: maps.Clone(s.pins.Pins)}
+		pins := &admission.ServerPins{Listed: s.pins.Listed, Met: s.pins.Met, Pins: maps.Clone(s.pins.Pins)}
 		if pins.Pins == nil {
 			pins.Pins = map[admission.PinKey]admission.Pin{}
 		}

@@ -20,7 +20,7 @@ type PinsReport struct {
 // A ChangedPin is the newest change of the state of one definition.
 type ChangedPin struct {
 	Kind     string `json:"kind"`     // see switchboard.PinKind
-	Name     string `json:"name"`     // absent for instructions
+	Name     string `json:"name"`     // absent for what is of a server
 	State    string `json:"state"`    // frozen, or one of switchboard.LifeState
 	Class    string `json:"class"`    // what the offered definition means
 	Admitted string `json:"admitted"` // the digest of the admitted definition

@@ -359,6 +359,9 @@ func (c *comparison) newReplayer(ctx context.Context, a *basisReader, e *decisio
 		return nil, &proposalError{err}
 	}
 	if now != nil {
+		if err := a.admit(was, now); err != nil {
+			return nil, &proposalError{err}
+		}
 		if r.after, err = a.rebuildTenant(now, 1); err != nil {
 			return nil, &proposalError{err}
 		}

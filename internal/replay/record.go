@@ -583,16 +583,13 @@ func (t *archivedTerms) UnmarshalJSON(text []byte) error {
 // rebuildTenant rebuilds the tenant that p describes. which picks the cache of compiled layers: 0
 // for recorded policies, 1 for the proposal's.
 func (a *basisReader) rebuildTenant(p *archivedBasis, which int) (*bind.Tenant, error) {
-	layer := func(kind policy.LayerKind, of *lastMade[switchboard.Digest, *policy.Layer], files []switchboard.PolicyFile) (*policy.Layer, error) {
-		return of.get(canonical.SumOf(files), func() (*policy.Layer, error) { return policy.Compile(kind, files) })
-	}
-	operator, err := layer(policy.Operator, &a.operatorLayers[which], p.operator)
+	operator, err := compileLayer(policy.Operator, &a.operatorLayers[which], p.operator)
 	if err != nil {
 		return nil, err
 	}
 	var own *policy.Layer
 	if p.own != nil {
-		if own, err = layer(policy.Tenant, &a.tenantLayers[which], p.own); err != nil {
+		if own, err = compileLayer(policy.Tenant, &a.tenantLayers[which], p.own); err != nil {
 			return nil, err
 		}
 	}
@@ -606,6 +603,32 @@ func (a *basisReader) rebuildTenant(p *archivedBasis, which int) (*bind.Tenant, 
 	}
 	rules = rules.Memoized()
 	return bind.NewTenant(p.tenant, catalog.ViewOf(p.tools, p.taxonomy), p.providers, p.taxonomy, canonical.SumOf(bind.TaxonomyTerms(p.taxonomy)), rules), nil
+}
+
+// compileLayer compiles the files of a layer, unless they are those of the last time.
+func compileLayer(kind policy.LayerKind, of *lastMade[switchboard.Digest, *policy.Layer], files []switchboard.PolicyFile) (*policy.Layer, error) {
+	return of.get(canonical.SumOf(files), func() (*policy.Layer, error) { return policy.Compile(kind, files) })
+}
+
+// admit gives the tools of a proposal the states that its operator's rules of the phase admit lead to. If these files are the recorded ones, so are the states.
+func (a *basisReader) admit(was, now *archivedBasis) error {
+	if canonical.SumOf(withoutTests(was.operator)) == canonical.SumOf(now.operator) {
+		return nil
+	}
+	operator, err := compileLayer(policy.Operator, &a.operatorLayers[1], now.operator)
+	if err != nil {
+		return err
+	}
+	gate, err := a.engine.NewGate(operator)
+	if err != nil {
+		return err
+	}
+	if gate == nil {
+		now.tools = catalog.Behind(nil, now.tools)
+	} else {
+		now.tools = catalog.Behind(gate, now.tools)
+	}
+	return nil
 }
 
 // compareByBasis orders decisions so that those with the same basis follow each other.

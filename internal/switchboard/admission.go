@@ -27,9 +27,13 @@ const (
 	PinPrompt       PinKind = "prompt"
 	PinTemplate     PinKind = "template"
 	PinInstructions PinKind = "instructions" // of a server; it has no name
+	PinHandshake    PinKind = "handshake"    // what a server says about the capabilities of its tools when it is connected; it has no name
 )
 
-// A PinID names what a pin is for: a tool or prompt by its name, a template by its URI template, the instructions of a server without a name.
+// OfServer reports whether pins of the kind are about a server as a whole, and have no name.
+func (k PinKind) OfServer() bool { return k == PinInstructions || k == PinHandshake }
+
+// A PinID names what a pin is for: a tool or prompt by its name, a template by its URI template, and what is of a server without a name.
 type PinID struct {
 	Server ServerID
 	Kind   PinKind
@@ -38,10 +42,10 @@ type PinID struct {
 
 // String returns the form of messages: brave/search, or brave prompt review, or brave instructions.
 func (id PinID) String() string {
-	switch id.Kind {
-	case PinTool:
+	switch {
+	case id.Kind == PinTool:
 		return string(id.Server) + "/" + id.Name
-	case PinInstructions:
+	case id.Kind.OfServer():
 		return string(id.Server) + " " + string(id.Kind)
 	}
 	return string(id.Server) + " " + string(id.Kind) + " " + id.Name
@@ -51,7 +55,7 @@ func (id PinID) String() string {
 type AdmittedPin struct {
 	PinID
 
-	// Digest is the digest of the definition, with its scheme in front: "d1:" and 64 hexadecimal digits. See admission.DigestOf.
+	// Digest is the digest of the definition: see DefinitionDigest and admission.DigestOf.
 	Digest string
 
 	State LifeState // any but LifeNew
@@ -79,6 +83,15 @@ const (
 type AdmissionRules struct {
 	Trust   string // "" means TrustFirstUse
 	Changed string // "" means ChangedFreeze
+
+	// Volatile are keys of _meta whose values the server changes all the time, sorted. They are left out of the digests of definitions, and of their comparison. nil means
+	// that nothing is said; an empty list means none.
+	Volatile []string `json:",omitempty"`
+}
+
+// Equal reports whether r and o say the same.
+func (r AdmissionRules) Equal(o AdmissionRules) bool {
+	return r.Trust == o.Trust && r.Changed == o.Changed && (r.Volatile == nil) == (o.Volatile == nil) && slices.Equal(r.Volatile, o.Volatile)
 }
 
 // Strict reports whether only admitted.lock lets in.
@@ -132,6 +145,8 @@ type Admission struct {
 
 	Successor string `json:",omitempty"` // as in AdmittedPin
 
-	// KeptOut says that the state is LifeNew because the operator's rules of the phase admit keep the tool out.
-	KeptOut bool `json:",omitempty"`
+	// KeptOut says that the state is LifeNew because the operator's rules of the phase admit keep the tool out. Otherwise is the state that it would have without them; records
+	// of older versions do not have it.
+	KeptOut   bool      `json:",omitempty"`
+	Otherwise LifeState `json:",omitempty"`
 }

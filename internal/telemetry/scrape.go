@@ -132,7 +132,7 @@ var (
 	probed               = newDesc("server_probes_total", "Probes of each server, by result: ok or failed.", "server", "result")
 	connections          = newDesc("server_connections", "Processes or sessions of each server.", "server")
 	restarts             = newDesc("server_restarts_total", "How often each server came back.", "server")
-	definitions          = newDesc("definitions", "Definitions that each server offers, by their state: active, frozen, testing, deprecated, suspended, retired or new.", "server", "state")
+	definitions          = newDesc("definitions", "Definitions that each server offers, by their state: active, frozen, testing, deprecated, suspended, retired, new or kept_out.", "server", "state")
 	definitionChanges    = newDesc("definition_changes_total", "Changes of the states of definitions without a person's decision, by the new state and by the class of the offered definition.", "server", "state", "class")
 	configurationHash    = newDesc("configuration_hash", "A number that is the same for all replicas that serve the same configuration.")
 	configurationRefused = newDesc("configuration_refused", "1 while the newest configuration is refused and an older one is served; else 0.")

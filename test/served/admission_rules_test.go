@@ -3,12 +3,14 @@ package served_test
 import (
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/summit-switchboard/switchboard/policies"
 	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
@@ -111,6 +113,51 @@ func TestAnOperatorsStricterRuleLetsInWhatAPersonHasAccepted(t *testing.T) {
 	rig.WriteFile(t, filepath.Join(dir, "policies", "failing.rego"), failingRule)
 	g.Reload(t)
 	lists("rules that fail take nothing out that a person has let in", "blast", "look")
+}
+
+// What policy diff says of a proposed rule comes true when the rule is put in place, and again when it is removed. Status and metrics count what is kept out as that.
+func TestAProposedRuleSaysWhatItWouldKeepOut(t *testing.T) {
+	t.Parallel()
+	looks := `{"name":"look","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}`
+	dir := rig.LayOut(t, shippedPolicies(t)+rig.Fakes(rig.FakeRow("a", looks, blastTool)))
+	proposed := filepath.Join(t.TempDir(), "stricter.rego")
+	rig.WriteFile(t, proposed, stricterRule)
+	g := rig.Serve(t, dir)
+	rig.ListNames(t, g.Open(t, "/mcp", false))
+	says := func(what, against, kind, why string) {
+		t.Helper()
+		rig.Eventually(t, what, func() string {
+			d, code := policyDiff(t, dir, "--against", against)
+			for _, c := range d.Changes {
+				if c.Change != kind || c.Tool != "a/blast" || !strings.Contains(c.Why, why) {
+					return fmt.Sprintf("exit %d, %+v", code, d)
+				}
+			}
+			return rig.ReasonUnless(code == 1 && len(d.Changes) == 1 && len(d.Broken) == 0, fmt.Sprintf("exit %d, %+v", code, d))
+		})
+	}
+	const why = "the operator's rules keep it out: a person must look at what can harm"
+	says("it would be kept out", proposed, "denied", "admission: it is new: "+why)
+	rig.WriteFile(t, filepath.Join(dir, "policies", "stricter.rego"), stricterRule)
+	g.Reload(t)
+	rig.Eventually(t, "it is kept out", func() string {
+		got := rig.ListNames(t, g.Open(t, "/mcp", false))
+		return rig.ReasonUnless(slices.Contains(got, "look") && !slices.Contains(got, "blast"), fmt.Sprint(got))
+	})
+	if a := g.AskAdmin(t, "", http.MethodGet, "/v1/status", ""); !strings.Contains(a.Body, `"definitions":{"kept_out":1}`) {
+		t.Errorf("/v1/status: %s", a.Body)
+	}
+	if _, values := g.Metrics(); values["switchboard_definitions a kept_out"] != 1 || values["switchboard_definitions a active"] != 1 {
+		t.Errorf("the metrics are %v", values)
+	}
+	if out, _, _ := rig.Command(t, dir, "status", "--url", g.URL); !strings.Contains(out, "a has definitions to look at: 1 kept out by the operator's rules (switchboard pins list") {
+		t.Errorf("status:\n%s", out)
+	}
+	shipped := t.TempDir()
+	if err := os.CopyFS(shipped, policies.Shipped); err != nil {
+		t.Fatal(err)
+	}
+	says("it would be let in again", shipped, "allowed", "it was not: admission: it is new: "+why)
 }
 
 func TestRulesThatFailLetNothingIn(t *testing.T) {

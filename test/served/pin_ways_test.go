@@ -3,6 +3,7 @@ package served_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/test/fakeserver"
@@ -182,59 +184,83 @@ func (s *wayServer) write(t *testing.T, file string, args []string) {
 	rig.WriteFile(t, file, string(text))
 }
 
+// newWayServers returns servers on the transports, each written as TRANSPORT-ERA, and the folder of a Switchboard in front of them. settings are more lines of its
+// switchboard.yaml.
+func newWayServers(t *testing.T, settings string, transports ...string) (servers []*wayServer, dir string) {
+	t.Helper()
+	offers := t.TempDir()
+	var rows []string
+	for _, id := range transports {
+		s := newWayServer(t, offers, id, waysToChange())
+		servers = append(servers, s)
+		transport, era, _ := strings.Cut(id, "-")
+		args := []string{"args=" + s.file + ".before"}
+		if era == "modern" {
+			args = append(args, "modern")
+		}
+		if transport == "stdio" {
+			rows = append(rows, rig.FakeRow(s.id, append(args, "become="+s.file)...))
+			continue
+		}
+		s.fake = fakeserver.New(args)
+		var handler http.Handler = s.fake
+		if transport == "sse" {
+			handler = &fakeserver.SSEServer{Server: s.fake}
+		}
+		web := httptest.NewServer(handler)
+		t.Cleanup(func() {
+			web.CloseClientConnections()
+			web.Close()
+		})
+		rows = append(rows, fmt.Sprintf("%s: {transport: http, url: %s/mcp}", s.id, web.URL))
+	}
+	return servers, rig.LayOut(t, strings.NewReplacer("start_deadline: 30s", "start_deadline: 30s\ntoken_budget: 1000000\n"+settings, "allow: [by_name]", "allow: [by_name], token_budget: 1000000", "task_id: all", "task_id: all\ntoken_budget: 1000000").Replace(rig.Fakes(rows...)))
+}
+
+// watch returns what clients of the gateways see at first: one of each era at each.
+func watch(t *testing.T, servers []*wayServer, gateways ...*rig.Gateway) *watchedLists {
+	t.Helper()
+	w := &watchedLists{}
+	for _, g := range gateways {
+		w.sessions = append(w.sessions, g.Open(t, "/mcp", false), g.Open(t, "/mcp", true))
+	}
+	w.look(t)
+	if w.admitted = w.take(); len(w.admitted) < len(waysToChange())*len(servers) {
+		t.Fatalf("at first, clients see %d definitions", len(w.admitted))
+	}
+	return w
+}
+
+// become lets a server offer what the file says, by a call of the client.
+func (s *wayServer) become(t *testing.T, client rig.Session, file string) {
+	t.Helper()
+	client.Ask(t, "tools/call", fmt.Sprintf(`{"name":"turn-%s","arguments":{"do":"become","bytes":%q}}`, s.id, file))
+}
+
+// onceBack are the states of a server that offers its first definitions again.
+func (s *wayServer) onceBack() map[string]string {
+	gone := map[string]string{}
+	for name, state := range s.want {
+		if state == "testing" {
+			gone[name] = "testing gone"
+		}
+	}
+	return gone
+}
+
 // Servers of both eras on all transports change their definitions in all ways: with list_changed, and unseen, while Switchboard is away. No client of either era, and none on
 // stdio, ever gets a definition that it did not get at first, and each change has its class.
 func TestNoClientSeesAByteThatWasNotAdmittedHoweverItChanges(t *testing.T) {
 	t.Parallel()
-	ways := waysToChange()
-	offers := t.TempDir()
-	var servers []*wayServer
-	var rows []string
-	for _, transport := range []string{"stdio", "http", "sse"} {
-		for _, era := range []string{"legacy", "modern"} {
-			if transport == "sse" && era == "modern" {
-				continue // there is none
-			}
-			s := newWayServer(t, offers, transport+"-"+era, ways)
-			servers = append(servers, s)
-			args := []string{"args=" + s.file + ".before"}
-			if era == "modern" {
-				args = append(args, "modern")
-			}
-			if transport == "stdio" {
-				rows = append(rows, rig.FakeRow(s.id, append(args, "become="+s.file)...))
-				continue
-			}
-			s.fake = fakeserver.New(args)
-			var handler http.Handler = s.fake
-			if transport == "sse" {
-				handler = &fakeserver.SSEServer{Server: s.fake}
-			}
-			web := httptest.NewServer(handler)
-			t.Cleanup(func() {
-				web.CloseClientConnections()
-				web.Close()
-			})
-			rows = append(rows, fmt.Sprintf("%s: {transport: http, url: %s/mcp}", s.id, web.URL))
-		}
-	}
-	dir := rig.LayOut(t, strings.NewReplacer("start_deadline: 30s", "start_deadline: 30s\ntoken_budget: 1000000", "allow: [by_name]", "allow: [by_name], token_budget: 1000000", "task_id: all", "task_id: all\ntoken_budget: 1000000").Replace(rig.Fakes(rows...)))
+	servers, dir := newWayServers(t, "", "stdio-legacy", "stdio-modern", "http-legacy", "http-modern", "sse-legacy")
 	g := rig.Serve(t, dir)
-	w := &watchedLists{sessions: []rig.Session{g.Open(t, "/mcp", false), g.Open(t, "/mcp", true)}}
-	w.look(t)
-	if w.admitted = w.take(); len(w.admitted) < len(ways)*len(servers) {
-		t.Fatalf("at first, clients see %d definitions", len(w.admitted))
-	}
-	reports := func(s *wayServer) map[string]string { return statesOf(t, g, s.id) }
-	become := func(s *wayServer, file string) {
-		w.sessions[0].Ask(t, "tools/call", fmt.Sprintf(`{"name":"turn-%s","arguments":{"do":"become","bytes":%q}}`, s.id, file))
-	}
+	w := watch(t, servers, g)
 	awaitStates := func(what string, want func(s *wayServer) map[string]string) {
 		t.Helper()
 		for _, s := range servers {
 			rig.Eventually(t, s.id+": "+what, func() string {
 				w.look(t)
-				return differences(reports(s), want(s))
+				return differences(statesOf(t, g, s.id), want(s))
 			})
 		}
 	}
@@ -242,22 +268,14 @@ func TestNoClientSeesAByteThatWasNotAdmittedHoweverItChanges(t *testing.T) {
 	// With notifications, while other clients list without a pause.
 	busy := w.listAlways(t, g)
 	for _, s := range servers {
-		become(s, s.file+".then")
+		s.become(t, w.sessions[0], s.file+".then")
 	}
 	awaitStates("each change has its class", func(s *wayServer) map[string]string { return s.want })
-	checkCalls(t, w.sessions, servers, ways, "SB-LIFE-001")
+	checkCalls(t, w.sessions, servers, "", "SB-LIFE-001", "SB-")
 	for _, s := range servers {
-		become(s, s.file+".before")
+		s.become(t, w.sessions[0], s.file+".before")
 	}
-	awaitStates("all ends when the admitted definitions are offered again", func(s *wayServer) map[string]string {
-		gone := map[string]string{}
-		for name, state := range s.want {
-			if state == "testing" {
-				gone[name] = "testing gone"
-			}
-		}
-		return gone
-	})
+	awaitStates("all ends when the admitted definitions are offered again", (*wayServer).onceBack)
 	busy()
 
 	// Without notifications, while Switchboard is away; then on stdio.
@@ -284,7 +302,7 @@ func TestNoClientSeesAByteThatWasNotAdmittedHoweverItChanges(t *testing.T) {
 			}
 		}
 	}
-	checkCalls(t, w.sessions, servers, ways, "SB-") // a client that lists only after the server is back was never shown what is suspended
+	checkCalls(t, w.sessions, servers, "", "SB-", "SB-") // a client that lists only after the server is back was never shown what is suspended
 	for _, modern := range []bool{false, true} {
 		w.sessions = []rig.Session{rig.StdioAtOnce(t, dir, modern)}
 		w.look(t)
@@ -414,13 +432,14 @@ func (w *watchedLists) listAlways(t *testing.T, g *rig.Gateway) (stop func()) {
 	})
 }
 
-// checkCalls calls one frozen tool, one suspended one and one that has not changed of each server. A call of the suspended one is refused with the code.
-func checkCalls(t *testing.T, clients []rig.Session, servers []*wayServer, ways []way, suspended string) {
+// checkCalls calls two tools whose changes freeze by default, one that is suspended, one that is not there any more, and one that has not changed, of each server. The calls are
+// refused with these codes; "" means that they are answered.
+func checkCalls(t *testing.T, clients []rig.Session, servers []*wayServer, frozen, suspended, gone string) {
 	t.Helper()
 	for _, s := range servers {
 		for _, tt := range []struct {
 			tool, code string
-		}{{"way-0", ""}, {"way-14", ""}, {"way-21", suspended}, {"way-45", "SB-"}, {"turn", ""}} {
+		}{{"way-0", frozen}, {"way-14", frozen}, {"way-21", suspended}, {"way-45", gone}, {"turn", ""}} {
 			for _, c := range clients {
 				m, _ := c.Ask(t, "tools/call", fmt.Sprintf(`{"name":"%s-%s","arguments":{"b":"p"}}`, tt.tool, s.id))
 				if text := string(m.Raw); tt.code != "" && !strings.Contains(text, tt.code) || tt.code == "" && (!strings.Contains(text, `"content"`) || strings.Contains(text, "SB-")) {
@@ -429,7 +448,100 @@ func checkCalls(t *testing.T, clients []rig.Session, servers []*wayServer, ways 
 			}
 		}
 	}
-	if ways[0].want != frozenWords || ways[14].want != frozenWider || ways[21].want != suspendedNarrower || ways[45].want != "testing" {
+	if ways := waysToChange(); ways[0].want != frozenWords || ways[14].want != frozenWider || ways[21].want != suspendedNarrower || ways[45].want != "testing" {
 		t.Error("the numbers of the ways are not right any more")
 	}
+}
+
+// With changed: suspend, each change suspends until the admitted definition is offered again, whatever it means (TP-01).
+func TestEachChangeSuspendsWhereTheOperatorSaysSo(t *testing.T) {
+	t.Parallel()
+	servers, dir := newWayServers(t, "admission: {changed: suspend}", "http-legacy", "stdio-modern")
+	g := rig.Serve(t, dir)
+	w := watch(t, servers, g)
+	awaitStates := func(what string, want func(s *wayServer) map[string]string) {
+		t.Helper()
+		for _, s := range servers {
+			rig.Eventually(t, s.id+": "+what, func() string {
+				w.look(t)
+				return differences(statesOf(t, g, s.id), want(s))
+			})
+		}
+	}
+	for _, s := range servers {
+		s.become(t, w.sessions[0], s.file+".then")
+	}
+	awaitStates("each change suspends", func(s *wayServer) map[string]string {
+		want := map[string]string{}
+		for name, state := range s.want {
+			want[name] = strings.Replace(state, "active frozen", "suspended", 1)
+		}
+		return want
+	})
+	checkCalls(t, w.sessions, servers, "SB-LIFE-001", "SB-LIFE-001", "SB-")
+	for _, s := range servers {
+		s.become(t, w.sessions[0], s.file+".before")
+	}
+	awaitStates("all ends when the admitted definitions are offered again", (*wayServer).onceBack)
+}
+
+// Two replicas have a server of their own, and one of the two changes its definitions in all ways. The other replica freezes and suspends the same within a second, no client
+// of either sees a byte of it, and one of the two writes the receipt.
+func TestAServerThatChangesTowardsOneReplicaIsTheSameAtTheOther(t *testing.T) {
+	t.Parallel()
+	servers, dir := newWayServers(t, "", "stdio-modern")
+	s := servers[0]
+	replicas, _ := replicate(t, dir, 2)
+	w := watch(t, servers, replicas...)
+	agree := func(what string, want map[string]string) (took time.Duration) {
+		t.Helper()
+		var began time.Time
+		for _, g := range replicas { // the first one is offered it
+			rig.Eventually(t, what, func() string {
+				w.look(t)
+				return differences(statesOf(t, g, s.id), want)
+			})
+			if began.IsZero() {
+				began = time.Now()
+			}
+		}
+		return time.Since(began)
+	}
+	both := maps.Clone(s.want)
+	maps.DeleteFunc(both, func(_, state string) bool { return state == "gone" }) // the other one is offered it
+	best := time.Hour                                                            // a busy machine may delay one, so one of a few counts
+	changes := len(w.admitted)
+	for round := 0; round < 5 && best > time.Second; round++ {
+		s.become(t, w.sessions[0], s.file+".then")
+		best = min(best, agree("each change has its class", both))
+		checkCalls(t, w.sessions[:2], servers, "", "SB-LIFE-001", "SB-")
+		checkCalls(t, w.sessions[2:], servers, "", "SB-LIFE-001", "") // it has the tool that the other one does not have any more
+		s.become(t, w.sessions[0], s.file+".before")
+		best = min(best, agree("all ends", s.onceBack()))
+		changes += 2 * len(both)
+	}
+	if best > time.Second {
+		t.Errorf("the other replica agrees after %s", best)
+	}
+	rig.StopTogether(replicas) // which write their receipts at once
+	for _, g := range replicas {
+		g.AwaitEnd(t)
+	}
+	out, errs, code := rig.Command(t, replicas[0].Dir, "receipts", "list", "--kind", "pin", "--json")
+	written := 0
+	for line := range strings.Lines(out) {
+		var r struct {
+			Entry struct {
+				Receipt struct{ Pins struct{ Changes int } }
+			}
+		}
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		written += r.Entry.Receipt.Pins.Changes
+	}
+	if code != 0 || written < changes-len(both)/2 || written > changes+len(both)/2 { // some tools come and go
+		t.Errorf("exit %d: the receipts have %d changes, want about %d: %s%s", code, written, changes, out, errs)
+	}
+	t.Logf("the other replica agrees after %s; %d changes, receipts of %d", best, changes, written)
 }

@@ -23,7 +23,7 @@ type pinList struct {
 type pinListRequest struct {
 	PageQuery
 	Server  switchboard.ServerID `query:"server" maxLength:"64" doc:"Only those of this server."`
-	Kind    switchboard.PinKind  `query:"kind" enum:"tool,prompt,template,instructions" doc:"Only those of this kind."`
+	Kind    switchboard.PinKind  `query:"kind" enum:"tool,prompt,template,instructions,handshake" doc:"Only those of this kind."`
 	State   string               `query:"state" enum:"testing,active,deprecated,retired,suspended,new,frozen" doc:"Only those in this state. frozen: the server offers another definition, and the admitted one stays in use."`
 	Changed bool                 `query:"changed" doc:"Only those that are not plainly active: frozen, suspended, new, on trial, retired, deprecated, or gone."`
 }
@@ -31,8 +31,8 @@ type pinListRequest struct {
 // A PinQuery names one definition.
 type PinQuery struct {
 	Server switchboard.ServerID `query:"server" required:"true" minLength:"1" maxLength:"64" doc:"The server that offers it."`
-	Kind   switchboard.PinKind  `query:"kind" enum:"tool,prompt,template,instructions" default:"tool" doc:"What it is."`
-	Name   string               `query:"name" maxLength:"4096" doc:"The name of the tool or prompt, or the URI template; absent for instructions."`
+	Kind   switchboard.PinKind  `query:"kind" enum:"tool,prompt,template,instructions,handshake" default:"tool" doc:"What it is."`
+	Name   string               `query:"name" maxLength:"4096" doc:"The name of the tool or prompt, or the URI template; absent for instructions and handshake."`
 }
 
 func (q *PinQuery) id() switchboard.PinID {
@@ -44,7 +44,7 @@ type pinAnswer struct{ Body *pins.PinDetail }
 type pinDecisionRequest struct {
 	PinQuery
 	Body struct {
-		Digest    string `json:"digest,omitempty" maxLength:"80" doc:"To accept: the digest of the definition that you have looked at, offered or else digest of read-pin."`
+		Digest    string `json:"digest,omitempty" maxLength:"1200" doc:"To accept: the digest of the definition that you have looked at, offered or else digest of read-pin."`
 		Successor string `json:"successor,omitempty" maxLength:"200" doc:"To deprecate: the tool that takes its place, SERVER/TOOL."`
 		Reason    string `json:"reason,omitempty" maxLength:"500" doc:"Why; for the receipt, and the history of admitted.lock."`
 	}

@@ -72,7 +72,7 @@ func loadPins(q *viewQuery, answer []byte) (any, error) {
 	}
 	v := &pinsPage{
 		At:     time.Now(),
-		Kinds:  []switchboard.PinKind{switchboard.PinTool, switchboard.PinPrompt, switchboard.PinTemplate, switchboard.PinInstructions},
+		Kinds:  []switchboard.PinKind{switchboard.PinTool, switchboard.PinPrompt, switchboard.PinTemplate, switchboard.PinInstructions, switchboard.PinHandshake},
 		States: []string{pins.Frozen},
 	}
 	for _, s := range []switchboard.LifeState{switchboard.LifeSuspended, switchboard.LifeTesting, switchboard.LifeNew, switchboard.LifeActive, switchboard.LifeDeprecated, switchboard.LifeRetired} {

@@ -73,8 +73,8 @@ type PinChange struct {
 // A PinRow is one definition in a list.
 type PinRow struct {
 	Server switchboard.ServerID `json:"server"`
-	Kind   switchboard.PinKind  `json:"kind" doc:"tool, prompt, template or instructions."`
-	Name   string               `json:"name,omitempty" doc:"As the server writes it; the URI template of a template; absent for instructions."`
+	Kind   switchboard.PinKind  `json:"kind" doc:"tool, prompt, template, instructions or handshake."`
+	Name   string               `json:"name,omitempty" doc:"As the server writes it; the URI template of a template; absent for instructions and handshake."`
 
 	State   switchboard.LifeState `json:"state" doc:"testing, active, deprecated, retired, suspended, or new: no person has let it in."`
 	Frozen  bool                  `json:"frozen,omitempty" doc:"The server offers another definition, and the admitted one stays in use."`
@@ -96,7 +96,7 @@ type PinRow struct {
 
 // Subject returns the definition as commands take it, beside its kind.
 func (r *PinRow) Subject() string {
-	if r.Kind == switchboard.PinInstructions {
+	if r.Kind.OfServer() {
 		return string(r.Server)
 	}
 	return string(r.Server) + "/" + r.Name
@@ -292,12 +292,12 @@ func (r *Registrar) Detail(id switchboard.PinID) (*PinDetail, error) {
 		return nil, err
 	}
 	d := &PinDetail{PinRow: r.rowOf(id.Server, v)}
-	shown := v.Pin.Definition
+	shown, digest := v.Pin.Definition, v.Pin.Digest
 	if v.Other != nil {
-		shown = v.Other.Definition
+		shown, digest = v.Other.Definition, v.Other.Digest
 	}
 	if r.o.Find != nil && shown != "" {
-		d.Findings = r.o.Find(id, r.asSent(id, shown))
+		d.Findings = r.o.Find(id, r.asSent(id, shown, digest))
 	}
 	switch {
 	case v.Other == nil:
@@ -311,14 +311,14 @@ func (r *Registrar) Detail(id switchboard.PinID) (*PinDetail, error) {
 	return d, nil
 }
 
-// asSent returns a definition as its server has sent it, with the characters that were removed. If the server offers another one here, it returns the definition itself.
-func (r *Registrar) asSent(id switchboard.PinID, definition string) []byte {
+// asSent returns a definition with this digest as its server has sent it, with the characters that were removed. If the server offers another one here, it returns the
+// definition itself.
+func (r *Registrar) asSent(id switchboard.PinID, definition, digest string) []byte {
 	if sent := r.o.Board.Uncleaned(id); sent != nil {
 		clean, _ := scan.CleanJSON(sent)
-		if is, err := admission.DigestOf(clean); err == nil {
-			if want, err := admission.DigestOf([]byte(definition)); err == nil && is == want {
-				return sent
-			}
+		d, err := switchboard.ParseDefinitionDigest(digest)
+		if is, failed := admission.DigestOf(clean, d.LeftOut...); err == nil && failed == nil && is == digest {
+			return sent
 		}
 	}
 	return []byte(definition)

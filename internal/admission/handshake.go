@@ -1,0 +1,106 @@
+package admission
+
+import (
+	"cmp"
+	"encoding/json"
+	"strings"
+
+	"github.com/summit-switchboard/switchboard/internal/catalog"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// handshakeKey is the key of what a server says about the capabilities of its tools when it is connected.
+var handshakeKey = PinKey{Kind: switchboard.PinHandshake}
+
+// silence is the definition of a handshake that says nothing about tools.
+const silence = "{}"
+
+// CompareHandshakes compares what two handshakes say about the capabilities of tools; see catalog.HandshakeStatements. The worst difference gives the class. What a handshake
+// says first about a tool is Freer: it may come before what the tool says itself.
+func CompareHandshakes(admitted, offered json.RawMessage) (Class, []Difference) {
+	places, ok := catalog.DiffHandshakes(admitted, offered)
+	if !ok {
+		return Freer, []Difference{{"", Freer}}
+	}
+	var all []Difference
+	for _, p := range places {
+		d := Difference{strings.Join(p.Path, "."), Words}
+		switch {
+		case p.Counts && p.Before == nil && p.After == nil:
+			d.Class = Narrower // a restriction may be meant
+		case p.Counts:
+			d.Class = compareBlocks(p.Before, p.After)
+		}
+		all = append(all, d)
+	}
+	return worst(all), all
+}
+
+// A handshakeEffect is what the verdict on a handshake means for the tools of its server. The zero value means nothing.
+type handshakeEffect struct {
+	state switchboard.LifeState // "": tools keep theirs
+	why   string
+	all   bool            // all tools
+	tools map[string]bool // by name
+}
+
+// handshake judges what the server says about the capabilities of its tools when it is connected, and leaves the admitted statements in the offer. Nothing that is not let in
+// gives a tool a capability or a constraint: the tools that it is about are out.
+func (j *offerJudge) handshake(o *switchboard.Offer) {
+	offered := catalog.HandshakeStatements(o.Capabilities, o.Beside)
+	_, known := j.pins.Pins[handshakeKey]
+	_, named := j.terms.Entries[handshakeKey]
+	_, reported := j.reports.Others[handshakeKey]
+	if offered == nil {
+		if !known && !named && (!reported || j.terms.Rules.Strict()) {
+			return
+		}
+		offered = []byte(silence)
+	}
+	v, _ := j.judge(handshakeKey, offered, CompareHandshakes)
+	if v.Pin.Definition != "" {
+		o.Capabilities, o.Beside = catalog.HandshakeParts([]byte(v.Pin.Definition))
+	}
+	if isPassed(v.State) {
+		return
+	}
+	e := handshakeEffect{state: switchboard.LifeSuspended, tools: map[string]bool{}}
+	const what = "what its server says about its capabilities when it is connected "
+	switch {
+	case v.State == switchboard.LifeNew:
+		e.state, e.why = v.State, what+"was not let in by a person; see switchboard pins diff "+string(o.Server)+" --kind handshake"
+	case isCandidate(v.Pin.State) && v.Other != nil:
+		e.why = what + "is not what was let in (" + describe(v.Other) + "); see switchboard pins diff " + string(o.Server) + " --kind handshake"
+	default:
+		e.why = what + "is " + string(v.State) + ": " + v.Why
+	}
+	switch admitted := v.Pin.Definition; {
+	case v.Other != nil && v.Pin.Digest != "" && admitted == "": // what was let in is not known
+		e.all = true
+	case v.Other != nil && isCandidate(v.Pin.State) && v.Pin.Digest != "":
+		e.add(admitted, v.Other.Definition)
+	default: // all that it is about
+		e.add(cmp.Or(admitted, silence), silence)
+		e.add(silence, string(offered))
+	}
+	j.said = e
+}
+
+// add adds the tools about which two handshakes say different things.
+func (e *handshakeEffect) add(before, after string) {
+	places, ok := catalog.DiffHandshakes([]byte(before), []byte(after))
+	e.all = e.all || !ok
+	for _, p := range places {
+		if p.Counts {
+			e.all = e.all || p.Tool == ""
+			e.tools[p.Tool] = true
+		}
+	}
+}
+
+// apply sets the state of a tool that its server's handshake is about.
+func (e *handshakeEffect) apply(v *PinVerdict) {
+	if e.state != "" && (e.all || e.tools[v.Key.Name]) && isCandidate(v.State) {
+		v.State, v.Frozen, v.Why = e.state, false, e.why
+	}
+}
