@@ -12,7 +12,7 @@ import (
 )
 
 // Prepare makes the folders of an order, and bounds what this process and its children may use. It is called once, on any thread. dir is the own
-// temp folder of the program, or "".
+// temp folder of the program, or "" if it has none; a machine on which none can be made lacks a wall.
 func (o *Order) Prepare() (dir string, err error) {
 	if o.Level == switchboard.SandboxOff {
 		return "", nil
@@ -21,13 +21,15 @@ func (o *Order) Prepare() (dir string, err error) {
 		_ = os.MkdirAll(path, 0o700) // else the program says what it lacks
 	}
 	if o.OwnTemp {
-		if dir, err = os.MkdirTemp("", "switchboard-"); err != nil {
-			return "", fmt.Errorf("make its folder for temporary files: %w", err)
+		dir, err = os.MkdirTemp("", "switchboard-")
+		if err == nil {
+			dir, err = filepath.EvalSymlinks(dir)
 		}
-		if dir, err = filepath.EvalSymlinks(dir); err != nil {
-			return "", err
+		if err != nil {
+			dir, o.noTemp = "", err.Error()
+		} else {
+			o.Write = append(o.Write, dir)
 		}
-		o.Write = append(o.Write, dir)
 	}
 	return dir, o.bound()
 }
@@ -67,11 +69,15 @@ func (o *Order) Raise() (e InEffect, err error) {
 		return e, fmt.Errorf("set no_new_privs: %w", err)
 	}
 	e.Walls = append(e.Walls, Setuid, Bounds)
-	if o.OwnTemp {
-		e.Walls = append(e.Walls, Temp)
-	}
-	if o.OwnHome {
-		e.Walls = append(e.Walls, Home)
+	if o.OwnTemp && o.noTemp != "" {
+		e.lack(Temp, o.noTemp)
+	} else {
+		if o.OwnTemp {
+			e.Walls = append(e.Walls, Temp)
+		}
+		if o.OwnHome {
+			e.Walls = append(e.Walls, Home)
+		}
 	}
 	abi := landlockABI()
 	switch {

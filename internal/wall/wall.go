@@ -56,8 +56,9 @@ type Order struct {
 	// none of its own.
 	Hosts []switchboard.HostPort `json:"hosts,omitempty"`
 
-	OwnTemp bool `json:"own_temp,omitempty"` // it gets a folder for temporary files
-	OwnHome bool `json:"own_home,omitempty"` // this folder is its HOME too
+	OwnTemp bool   `json:"own_temp,omitempty"` // it gets a folder for temporary files
+	noTemp  string // why there is none
+	OwnHome bool   `json:"own_home,omitempty"` // this folder is its HOME too
 
 	Limits Limits `json:"limits,omitzero"`
 }

@@ -415,6 +415,23 @@ func TestWithoutLandlockStrictRefusesAndStandardSaysWhatIsMissing(t *testing.T) 
 	}
 }
 
+// Some containers have no folder for temporary files, or nothing that may be written.
+func TestWithoutAFolderForTemporaryFilesStrictRefusesAndStandardSaysSo(t *testing.T) {
+	needLandlock(t)
+	p := newPlace(t, openFolder(t))
+	t.Setenv("TMPDIR", "/nowhere")
+	s := p.server
+	s.Walls = p.strict()
+	_, err := p.spawn.Start(&s)
+	if missing, ok := errors.AsType[*wall.UnavailableError](err); !ok || missing.Lack.Wall != wall.Temp || !strings.Contains(err.Error(), "/nowhere") {
+		t.Errorf("at sandbox: strict: %v", err)
+	}
+	_, effect := p.try(t, switchboard.Confinement{Level: switchboard.SandboxStandard}, "nothing", "")
+	if len(effect.Missing) != 1 || effect.Missing[0].Wall != wall.Temp || slices.Contains(effect.Walls, wall.Temp) || !slices.Contains(effect.Walls, wall.Files) {
+		t.Errorf("at sandbox: standard: %+v", effect)
+	}
+}
+
 // Two threads of the guard: the one with the walls starts the program, and the other ones end it, and everything that it has started (ST-06).
 func TestTheGuardEndsWhatItCannotBeReachedBy(t *testing.T) {
 	needLandlock(t)

@@ -98,7 +98,7 @@ func (i *installation) serve(words ...string) (pid int, stop func()) {
 func TestBesideASwitchboardThatServesEverythingIsWell(t *testing.T) {
 	t.Parallel()
 	i := install(t)
-	i.addServer("files: {command: [files-server]}")
+	i.addServer("files: {command: [files-server], sandbox: off}")
 	i.program("files-server", `echo started >> "$HOME/starts"`+"\nFAKE")
 	address := i.found(`listen: (\S+)`, rig.ReadFile(t, i.config))
 	i.write(".claude.json", fmt.Sprintf(`{"mcpServers": {"switchboard": {"type": "http", "url": "http://%s/mcp"}}}`, address))
@@ -136,7 +136,7 @@ func TestBesideASwitchboardThatServesEverythingIsWell(t *testing.T) {
 func TestAProcessThatDoesNotAnswerIsNamedAndItsRemedyEndsIt(t *testing.T) {
 	t.Parallel()
 	i := install(t)
-	i.addServer("files: {command: [files-server]}")
+	i.addServer("files: {command: [files-server], sandbox: off}")
 	i.program("files-server", `echo started >> "$HOME/starts"`+"\nFAKE")
 	pid, _ := i.serve("shared", "--config", i.config, "--data", i.data)
 	report, code := i.examine()

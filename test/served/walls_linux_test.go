@@ -111,7 +111,7 @@ func TestAServerThatItsWallsStopStartsWithOnePermission(t *testing.T) {
 		return text
 	}
 	rig.Eventually(t, "status names the walls", func() string {
-		if text := status(); !strings.Contains(text, "Permission denied") || !strings.Contains(text, "cloud: the walls around its program (sandbox: standard) may refuse what it needs: permit the file") {
+		if text := status(); !strings.Contains(text, "Permission denied") || !strings.Contains(text, "cloud: the walls around its program (sandbox: standard) may refuse what its words name: permit it with permissions") {
 			return text
 		}
 		return ""

@@ -116,7 +116,7 @@ func WallRemedy(walls *wall.InEffect, words []string) string {
 	}
 	for _, line := range words {
 		if in(line, refusals.sure) || strings.Contains(line, "/") && in(line, refusals.ofFile) {
-			return fmt.Sprintf("the walls around its program (sandbox: %s) may refuse what it needs: permit the file that its words name with permissions, or see switchboard docs walls", walls.Level)
+			return fmt.Sprintf("the walls around its program (sandbox: %s) may refuse what its words name: permit it with permissions (switchboard docs walls). Or the user of Switchboard may not use it: see chmod and chown", walls.Level)
 		}
 	}
 	return ""
