@@ -184,7 +184,7 @@ func (a *fileChanges) tryFrom(ctx context.Context, was *servingState, replace ma
 			}
 			return t, err
 		}
-		next = a.newState(r, previewOffers(a.App, was, c), was.Starting, was)
+		next = previewState(a.App, r, was.Starting, was)
 	}
 	if len(replace) > 0 { // with faults, too: a reload serves the parts that have none
 		a.compareTasks(ctx, t, slices.Sorted(maps.Keys(replace)), was, next)
