@@ -46,6 +46,9 @@ func (w *DecisionWhatIf) replacesInputs() bool {
 
 // decide decides for a task that st resolved for p. The error is a *switchboard.Error.
 func (w *DecisionWhatIf) decide(ctx context.Context, st *bind.State, p switchboard.Principal, task switchboard.TaskID, seen decide.Observed) (*decide.Decision, error) {
+	if t := st.Tenants[p.Tenant]; t != nil {
+		t.Rules.KeepTerms()
+	}
 	if !w.replacesInputs() {
 		return st.DecideConfigured(ctx, p, task, seen, time.Now())
 	}

@@ -67,7 +67,7 @@ type laneTable struct {
 	Ranked, Unranked []*rankedLane
 	Classless        []lanedServer
 	Options          template.HTML // of a choice among all servers; several forms of the view have it
-	More             bool     // there are more servers than are shown
+	More             bool          // there are more servers than are shown
 }
 
 // A rankedLane is a class and its servers.
