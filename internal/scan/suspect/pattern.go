@@ -145,10 +145,22 @@ func newMatching(m *machine) matching {
 	return matching{m: m, word: apart, begin: apart, reached: make([]mark, len(m.patterns)*maxSteps)}
 }
 
-// next reads the next word, which begins at the byte from, and calls f with each pattern that it completes. endsClause says that a sign behind the word ends a
+// next reads the next word, nil for one without kinds, which begins at the byte from, and calls f with each pattern that it completes. endsClause says that a sign behind the word ends a
 // clause. The latest words that match a pattern's beginning are those to which the next step is nearest, so it is enough to remember them.
-func (p *matching) next(c class, refs []stepRef, from int, endsClause bool, f func(pattern *pattern, begin mark)) {
+func (p *matching) next(e *lexisEntry, from int, endsClause bool, f func(pattern *pattern, begin mark)) {
 	p.word++
+	if e != nil {
+		p.step(e.refs, from, f)
+		if e.not {
+			p.notWord = p.word
+		}
+	}
+	if endsClause {
+		p.clause = p.word
+	}
+}
+
+func (p *matching) step(refs []stepRef, from int, f func(pattern *pattern, begin mark)) {
 	for _, r := range refs {
 		marks := p.reached[int(r.pattern)*maxSteps:][:maxSteps]
 		pattern := &p.m.patterns[r.pattern]
@@ -168,12 +180,6 @@ func (p *matching) next(c class, refs []stepRef, from int, endsClause bool, f fu
 		if int(r.step) == len(pattern.steps)-1 {
 			f(pattern, now)
 		}
-	}
-	if c.meets(p.m.not) {
-		p.notWord = p.word
-	}
-	if endsClause {
-		p.clause = p.word
 	}
 }
 
