@@ -96,7 +96,7 @@ var theLexis = sync.OnceValue(newLexis)
 // same place twice is listed once.
 func Find(id switchboard.ToolID, definition []byte, peers *Peers) []TextFinding {
 	l := theLexis()
-	s := &scanner{matching: newMatching(l.machine), seen: map[[2]string]bool{}, clean: make(map[string]uint8, len(definition)/512)}
+	s := &scanner{matching: newMatching(l.machine), seen: map[[2]string]bool{}, clean: make(map[string]uint8, len(definition)/128)}
 	s.readOwn = func() map[string]bool { return properties(memberOf(definition, "inputSchema")) }
 	s.reader = textReader{lexis: l, known: func(name string) nameKind {
 		if name == id.Name || s.own[name] {
@@ -327,13 +327,21 @@ var talkWords, talkMasks = func() (map[string]uint64, []uint64) {
 	return bits, masks
 }()
 
+// talkFilter has a bit for each length of one of talkWords, by its first byte.
+var talkFilter = func() (all [32]uint64) {
+	for word := range talkWords {
+		all[word[0]%32] |= 1 << len(word)
+	}
+	return all
+}()
+
 // collects reports whether the name of a property, divided into words, asks for the conversation or the model.
 func collects(name string) bool {
 	var has uint64
 	for rest := name; rest != ""; {
 		var word string
 		word, rest, _ = strings.Cut(rest, " ")
-		if len(word) > len("conversation") {
+		if word == "" || talkFilter[word[0]%32]>>len(word)&1 == 0 {
 			continue
 		}
 		var lower [len("conversation")]byte
@@ -347,6 +355,17 @@ func collects(name string) bool {
 
 // divideName returns the words of a name like read_file or readFile, with spaces between them.
 func divideName(name string) string {
+	parts := false
+	for i := range len(name) {
+		c := name[i]
+		if c == '_' || c == '-' || i > 0 && byteKinds[c] == capitalByte && byteKinds[name[i-1]] == smallByte {
+			parts = true
+			break
+		}
+	}
+	if !parts {
+		return name
+	}
 	var b strings.Builder
 	b.Grow(len(name) + 8)
 	for i := range len(name) {

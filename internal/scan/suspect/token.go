@@ -21,7 +21,7 @@ type lexis struct {
 	detect, keyOf, keyWord, secret class
 	// The beginning of a sentence, and its end, as words.
 	sentenceBegin, sentenceEnd *lexisEntry
-	entries                    []*lexisEntry // by hash; see slotOf
+	entries                    []lexisSlot // see slotOf
 	// filter has a bit for each length of a word of the lexicon, by its first and last byte: most words of a text are not in the lexicon.
 	filter [32][32]uint64
 }
@@ -39,10 +39,19 @@ func (l *lexis) newEntry(word string, c class) *lexisEntry {
 	return &lexisEntry{word, c, l.machine.refs(c), c.meets(l.machine.not), c.meets(l.keyOf), c.meets(l.keyWord)}
 }
 
-// A wordHash is a hash of a word in small letters, byte by byte.
+type lexisSlot struct {
+	hash  wordHash
+	entry *lexisEntry // nil if the slot is free
+}
+
 type wordHash uint32
 
-func (h wordHash) add(c byte) wordHash { return h*31 + wordHash(c) }
+func hashOf(word string) (h wordHash) {
+	for i := range len(word) {
+		h = h*31 + wordHash(word[i])
+	}
+	return h
+}
 
 // slotOf returns where a table of a power of two entries has a word with the hash, or has it next.
 func slotOf(h wordHash, size int) int { return int(uint32(h)*0x9e3779b1>>8) & (size - 1) }
@@ -61,17 +70,14 @@ func newLexis() *lexis {
 	for size < 4*len(v.kinds) { // so that most words have their own slot
 		size *= 2
 	}
-	l.entries = make([]*lexisEntry, size)
+	l.entries = make([]lexisSlot, size)
 	for word, c := range v.kinds {
-		var h wordHash
-		for i := range len(word) {
-			h = h.add(word[i])
-		}
+		h := hashOf(word)
 		i := slotOf(h, size)
-		for l.entries[i] != nil {
+		for l.entries[i].entry != nil {
 			i = (i + 1) % size
 		}
-		l.entries[i] = l.newEntry(word, c)
+		l.entries[i] = lexisSlot{h, l.newEntry(word, c)}
 		l.filter[word[0]%32][word[len(word)-1]%32] |= 1 << len(word)
 	}
 	return l
@@ -82,11 +88,20 @@ const maxWord = 40
 
 // entry returns the word of the lexicon, or nil. Capital letters count as small ones, and a curly apostrophe as a straight one.
 func (l *lexis) entry(word string) *lexisEntry {
-	if word == "" || len(word) > maxWord || l.filter[word[0]%32][word[len(word)-1]%32]>>len(word)&1 == 0 && word[len(word)-1] < utf8.RuneSelf && !strings.Contains(word, "’") {
+	if word == "" || len(word) > maxWord || !l.mayHave(word) && word[len(word)-1] < utf8.RuneSelf && !strings.Contains(word, "’") {
 		return nil
 	}
+	return l.find(word)
+}
+
+// mayHave reports whether the lexicon may have a word without curly apostrophes, of 1 to maxWord bytes.
+func (l *lexis) mayHave(word string) bool {
+	return l.filter[word[0]%32][word[len(word)-1]%32]>>len(word)&1 != 0
+}
+
+// find is entry for a word of at most maxWord bytes.
+func (l *lexis) find(word string) *lexisEntry {
 	var lower [maxWord]byte
-	var h wordHash
 	n := 0
 	for i := 0; i < len(word); i++ {
 		switch b := word[i]; {
@@ -98,15 +113,22 @@ func (l *lexis) entry(word string) *lexisEntry {
 		default:
 			lower[n] = b
 		}
-		h = h.add(lower[n])
 		n++
 	}
-	for i := slotOf(h, len(l.entries)); l.entries[i] != nil; i = (i + 1) & (len(l.entries) - 1) {
-		if e := l.entries[i]; e.word == string(lower[:n]) {
-			return e
+	return l.findSmall(string(lower[:n]))
+}
+
+// findSmall is find for a word without capital letters and curly apostrophes.
+func (l *lexis) findSmall(word string) *lexisEntry {
+	h := hashOf(word)
+	for i := slotOf(h, len(l.entries)); ; i = (i + 1) & (len(l.entries) - 1) {
+		switch s := &l.entries[i]; {
+		case s.entry == nil:
+			return nil
+		case s.hash == h && s.entry.word == word:
+			return s.entry
 		}
 	}
-	return nil
 }
 
 // A byteKind is a set of kinds of bytes.
@@ -196,7 +218,13 @@ func (r *textReader) plainWord(word string, has byteKind) *lexisEntry {
 	if has&(capitalByte|smallByte) == capitalByte|smallByte && isIdentifier(core) {
 		return r.shapedWord(word)
 	}
-	return r.lexis.entry(core)
+	if core == "" || len(core) > maxWord || !r.lexis.mayHave(core) {
+		return nil
+	}
+	if has&capitalByte == 0 {
+		return r.lexis.findSmall(core)
+	}
+	return r.lexis.find(core)
 }
 
 // hasClosing reports whether a sign that often stands around a word is in it; an apostrophe does not count.
@@ -301,14 +329,21 @@ func isShortForm(word string) bool {
 // classOf returns the kinds of a word with the signs around it.
 func (r *textReader) classOf(word string) class {
 	c := r.shapeOf(word)
-	core := strings.TrimFunc(word, func(x rune) bool {
-		return x < utf8.RuneSelf && !isLetter(x) && (x < '0' || x > '9')
-	})
+	core := word
+	for core != "" && isEdge[core[0]] {
+		core = core[1:]
+	}
+	for core != "" && isEdge[core[len(core)-1]] {
+		core = core[:len(core)-1]
+	}
 	if core == "" {
 		core = word
 	}
-	if i := strings.LastIndexAny(core, `/('"`+"`"); i >= 0 {
-		c = c.or(r.kindsOf(core[i+1:]))
+	for i := len(core) - 1; i >= 0; i-- {
+		if isJoint[core[i]] {
+			c = c.or(r.kindsOf(core[i+1:]))
+			break
+		}
 	}
 	if len(core) > 40 {
 		return c
@@ -318,6 +353,15 @@ func (r *textReader) classOf(word string) class {
 	}
 	return c.or(r.kindsOf(core))
 }
+
+// isEdge says which bytes may stand around a word and belong to no word: those of ASCII that are neither letters nor digits. isJoint says which ones may join words.
+var isEdge, isJoint = func() (edge, joint [256]bool) {
+	for i := range utf8.RuneSelf {
+		edge[i] = !isWordByte(byte(i))
+		joint[i] = strings.IndexByte(`/('"`+"`", byte(i)) >= 0
+	}
+	return edge, joint
+}()
 
 func (r *textReader) kindsOf(word string) class {
 	if e := r.lexis.entry(word); e != nil {
@@ -483,6 +527,9 @@ func isSecretPlace(word string) bool {
 	if len(word) < 4 || !strings.ContainsAny(word, "._/") || strings.Contains(word, "://") && !strings.Contains(word, "169.254.169.254") && !strings.Contains(word, "metadata.google.internal") {
 		return false
 	}
+	if !mayBeSecretPlace(word) {
+		return false
+	}
 	low := strings.ToLower(strings.Trim(word, "`'\"()[]{}<>*,;:!?"))
 	low = strings.TrimRight(low, ".")
 	if strings.HasSuffix(low, ".pub") || strings.Contains(low, "example") || strings.HasSuffix(low, "authorized_keys") || strings.HasSuffix(low, "known_hosts") {
@@ -501,6 +548,25 @@ func isSecretPlace(word string) bool {
 	return false
 }
 
+// mayBeSecretPlace reports whether the word has, in small or capital letters, the first two bytes of something that isSecretPlace looks for.
+func mayBeSecretPlace(word string) bool {
+	for i := range len(word) - 1 {
+		if word[i] >= utf8.RuneSelf || secretPairs[pairOf(word[i], word[i+1])] {
+			return true // a letter that is not of ASCII can be a capital letter of one that is
+		}
+	}
+	return word[len(word)-1] >= utf8.RuneSelf
+}
+
+func pairOf(a, b byte) int { return int(a|' ')<<5&0xfff ^ int(b|' ') }
+
+var secretPairs = func() (all [1 << 12]bool) {
+	for _, part := range append([]string{".env", "*."}, secretPlaces...) {
+		all[pairOf(part[0], part[1])] = true
+	}
+	return all
+}()
+
 // isWordByte reports whether a letter or digit of ASCII continues a name.
 func isWordByte(c byte) bool {
 	return byteKinds[c]&(smallByte|capitalByte) != 0 || '0' <= c && c <= '9'
@@ -513,6 +579,3 @@ var secretPlacesFrom = func() (all [256][]string) {
 	}
 	return all
 }()
-
-// isLetter reports whether the character is a letter of ASCII.
-func isLetter(r rune) bool { return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' }
