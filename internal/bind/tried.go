@@ -10,6 +10,7 @@ import (
 	"weak"
 
 	"github.com/summit-switchboard/switchboard/internal/decide"
+	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -50,7 +51,7 @@ func (m *TriedTools) ToolsOf(ctx context.Context, s *State, tenant switchboard.T
 		return known.tools, known.why
 	}
 	if t := s.Tenants[tenant]; t != nil {
-		t.Rules.KeepTerms()
+		policy.KeepTerms(t.Rules)
 	}
 	d, err := s.DecideConfigured(ctx, p, task, seen, time.Now())
 	if err != nil {

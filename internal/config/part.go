@@ -137,7 +137,7 @@ func (l *loader) settleParts(callers *Config) {
 	if callers != nil {
 		l.cfg.Keys, l.cfg.People, l.cfg.Claims = callers.Keys, callers.People, callers.Claims
 	} else {
-		l.sortCallers()
+		sortCallers(l.cfg)
 	}
 	if l.previous().Keyless() && l.opts.Previous != nil && len(l.cfg.Keys) == 0 {
 		l.cfg.keysUnknown = false
@@ -156,12 +156,12 @@ func (l *loader) settleParts(callers *Config) {
 	slices.SortFunc(l.cfg.Faulty, func(a, b FaultyPart) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-func (l *loader) sortCallers() {
-	slices.SortFunc(l.cfg.Keys, func(a, b Key) int {
+func sortCallers(c *Config) {
+	slices.SortFunc(c.Keys, func(a, b Key) int {
 		return strings.Compare(string(a.Tenant)+"/"+a.ID, string(b.Tenant)+"/"+b.ID)
 	})
-	slices.SortFunc(l.cfg.People, comparePeople)
-	slices.SortFunc(l.cfg.Claims, compareClaims)
+	slices.SortFunc(c.People, comparePeople)
+	slices.SortFunc(c.Claims, compareClaims)
 }
 
 // settleTenant puts one tenant into the configuration, with its keys, people and claims if withCallers is set.

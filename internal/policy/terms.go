@@ -53,12 +53,12 @@ type briefTerms struct {
 	release *time.Timer
 }
 
-// termsKept is how long Policy.KeepTerms keeps terms.
+// termsKept is how long KeepTerms keeps terms.
 const termsKept = 30 * time.Second
 
-// KeepTerms keeps the terms of the tools that decisions of all tenants are about for half a minute from now, also if garbage is collected. It is for people, who look at decisions one after
+// KeepTerms keeps the terms of the tools that decisions of all tenants by the engine of p are about for half a minute from now, also if garbage is collected. It is for people, who look at decisions one after
 // another: each collection would make the next look slow. It keeps those of maxKeptTerms tools at most.
-func (p *Policy) KeepTerms() { p.engine.terms.keep() }
+func KeepTerms(p *Policy) { p.engine.terms.keep() }
 
 func (b *briefTerms) keep() {
 	b.mu.Lock()
