@@ -10,7 +10,9 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"net/http/cookiejar"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -70,7 +72,7 @@ func openTrials(t testing.TB, in large.Installation) (*fileChanges, string) {
 	}
 	main := filepath.Join(dir, "switchboard.yaml")
 	a, err := New(context.Background(), Options{
-		Log: slog.New(slog.DiscardHandler), Officers: OfficerOptions{File: main},
+		Log: slog.New(slog.DiscardHandler), Officers: OfficerOptions{File: main, Listen: true},
 		Load: func(ctx context.Context, o config.Options) (*config.Config, error) { return config.Load(ctx, main, o) },
 	})
 	if err != nil {
@@ -282,6 +284,44 @@ func TestATrialRemembersNoDecisionThatDependsOnTheTime(t *testing.T) {
 	}
 	if first, second := look(), look(); first == 0 || second != first {
 		t.Errorf("the first look evaluates %d times, the second one %d times", first, second)
+	}
+}
+
+// The whole view of a ranking is measured, as a browser gets it.
+func BenchmarkViewOfARanking(b *testing.B) {
+	a, _ := openTrials(b, large.Installation{Servers: 500, Tools: 20, Tenants: 100})
+	signIn, err := PageAddress(b.Context(), a.App)
+	if err != nil {
+		b.Fatal(err)
+	}
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	browser := &http.Client{Jar: jar}
+	get := func(b *testing.B, address string) {
+		r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, address, http.NoBody)
+		if err != nil {
+			b.Fatal(err)
+		}
+		r.Header.Set("Accept", "text/html")
+		resp, err := browser.Do(r)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer resp.Body.Close() //nolint:errcheck // it was only read from
+		if text, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK {
+			b.Fatal(resp.Status, err, string(text))
+		}
+	}
+	get(b, signIn)
+	view := "http://" + a.adminAt.Addr().String() + "/ranking?tenant=" + large.TenantID(0)
+	for _, tt := range []struct{ what, query string }{{"file", ""}, {"draft", "&draft=" + url.QueryEscape(`{"prefer":[{"verb":"read","resource":"fs","servers":["server-042"]}]}`)}} {
+		b.Run(tt.what, func(b *testing.B) {
+			for b.Loop() {
+				get(b, view+tt.query)
+			}
+		})
 	}
 }
 
