@@ -235,18 +235,19 @@ func (r *Reader) Status(id switchboard.TenantID) StatusReport {
 
 // serverStatuses returns the servers that mine holds for, sorted by id. served counts their tools in the catalog.
 func (r *Reader) serverStatuses(c *Configuration, served map[switchboard.ServerID]int, mine func(switchboard.ServerID) bool) (all []ServerStatus) {
-	classes := map[switchboard.ServerID]string{}
-	for i := range c.Config.Servers {
-		classes[c.Config.Servers[i].ID] = c.Config.Servers[i].Class
-	}
 	definitions := r.o.definitions()
-	for _, server := range r.o.Fleet.Status() {
+	servers := r.o.Fleet.Status()
+	all = make([]ServerStatus, 0, len(servers))
+	for _, server := range servers {
 		if mine(server.ID) {
 			d := definitions[server.ID]
 			held := HeldDefinitions{d[string(switchboard.LifeSuspended)], d["frozen"], d[string(switchboard.LifeTesting)], d[string(switchboard.LifeNew)], d["kept_out"]}
 			n := served[server.ID]
 			fit, _ := r.o.Health.Status(server.ID)
-			now := ServerStatus{server, fit, n, len(c.Offers[server.ID].Tools) - n, classes[server.ID], 0, held}
+			now := ServerStatus{server, fit, n, len(c.Offers[server.ID].Tools) - n, "", 0, held}
+			if row := c.Servers[server.ID]; row != nil { // else it was just removed
+				now.Class = row.Class
+			}
 			if r.o.Findings != nil {
 				now.Findings = r.o.Findings(server.ID)
 			}

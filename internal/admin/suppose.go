@@ -10,6 +10,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/decide"
+	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -46,6 +47,9 @@ func (w *DecisionWhatIf) replacesInputs() bool {
 
 // decide decides for a task that st resolved for p. The error is a *switchboard.Error.
 func (w *DecisionWhatIf) decide(ctx context.Context, st *bind.State, p switchboard.Principal, task switchboard.TaskID, seen decide.Observed) (*decide.Decision, error) {
+	if t := st.Tenants[p.Tenant]; t != nil {
+		policy.KeepTerms(t.Rules)
+	}
 	if !w.replacesInputs() {
 		return st.DecideConfigured(ctx, p, task, seen, time.Now())
 	}

@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -25,15 +24,6 @@ import (
 // admitOffers returns the present offers as admission passes them on by the configuration. It keeps what is seen first.
 func admitOffers(ctx context.Context, a *App, c *config.Config) []switchboard.Offer {
 	return a.pins.Admit(ctx, a.fleet.Offers(), admissionTerms(a, c))
-}
-
-// previewOffers returns the present offers as admission would pass them on by a configuration that is not in force. Admission goes by the operator's files only:
-// if those are the same, the offers are those of the state in force, and thousands of definitions need not be judged again.
-func previewOffers(a *App, was *servingState, c *config.Config) []switchboard.Offer {
-	if c.SharesOperator(was.config) {
-		return slices.AppendSeq(make([]switchboard.Offer, 0, len(was.Offers)), maps.Values(was.Offers))
-	}
-	return a.pins.Preview(a.fleet.Offers(), admissionTerms(a, c))
 }
 
 // admissionTerms returns the terms of a configuration for the offers of each server.

@@ -35,6 +35,7 @@ type fileChanges struct {
 	*App
 	turn    chan struct{} // of capacity one; holds a value while files are changed
 	looking chan struct{} // has an element for each trial that looks at past decisions
+	before  bind.TriedTools
 }
 
 // comparePast implements change.Options.Compare.
@@ -57,7 +58,7 @@ func (a *fileChanges) comparePast(ctx context.Context, b replay.Bounds, p *repla
 
 // newEditor returns the editor of the configuration's files.
 func newEditor(a *App) *change.Editor {
-	f := &fileChanges{a, make(chan struct{}, 1), make(chan struct{}, maxPastLooks)}
+	f := &fileChanges{App: a, turn: make(chan struct{}, 1), looking: make(chan struct{}, maxPastLooks)}
 	host, _ := os.Hostname() // without a name, all machines are one
 	place, _ := filepath.Abs(a.options.Officers.File)
 	return change.New(change.Options{
@@ -184,7 +185,7 @@ func (a *fileChanges) tryFrom(ctx context.Context, was *servingState, replace ma
 			}
 			return t, err
 		}
-		next = a.newState(r, previewOffers(a.App, was, c), was.Starting, was)
+		next = previewState(a.App, r, was.Starting, was)
 	}
 	if len(replace) > 0 { // with faults, too: a reload serves the parts that have none
 		a.compareTasks(ctx, t, slices.Sorted(maps.Keys(replace)), was, next)
@@ -197,7 +198,7 @@ func (a *fileChanges) tryFrom(ctx context.Context, was *servingState, replace ma
 func (a *fileChanges) compareTasks(ctx context.Context, t *change.Reading, changed []string, was, next *servingState) {
 	ctx, cancel := context.WithTimeout(ctx, triedTaskBudget)
 	defer cancel()
-	tried := 0
+	tried, seen := 0, a.binder.Observe(run.Before{}) // both states decide in the same world
 	ids := tenantNames(next.config)
 	owns := func(id string) bool {
 		return slices.ContainsFunc(changed, func(name string) bool { return strings.HasPrefix(name, "tenants/"+id+"/") })
@@ -225,10 +226,10 @@ func (a *fileChanges) compareTasks(ctx context.Context, t *change.Reading, chang
 				t.Untried = append(t.Untried, one)
 				continue
 			}
-			one.Before, one.Why = a.toolsOf(ctx, was.State, tenant, task)
+			one.Before, one.Why = a.before.ToolsOf(ctx, was.State, tenant, task, seen)
 			one.After = one.Before
 			if next.Tenants[tenant] != was.Tenants[tenant] { // else it is decided alike
-				one.After, one.Why = a.toolsOf(ctx, next.State, tenant, task)
+				one.After, one.Why = new(bind.TriedTools).ToolsOf(ctx, next.State, tenant, task, seen)
 			}
 			if !slices.Equal(one.Before, one.After) || one.Why != "" && len(one.Before) > 0 {
 				t.Tasks = append(t.Tasks, one)
@@ -237,31 +238,4 @@ func (a *fileChanges) compareTasks(ctx context.Context, t *change.Reading, chang
 			}
 		}
 	}
-}
-
-// toolsOf returns the tools that a task gets by a state, and why it gets none.
-func (a *fileChanges) toolsOf(ctx context.Context, s *bind.State, tenant switchboard.TenantID, task switchboard.TaskID) (tools []string, why string) {
-	tools = []string{}
-	p, ok := s.Ring.Someone(tenant, task)
-	if !ok {
-		return tools, "no key may bind it"
-	}
-	d, err := s.DecideConfigured(ctx, p, task, a.binder.Observe(run.Before{}), time.Now())
-	if err == nil {
-		err = d.Err()
-	}
-	if err != nil {
-		if own, ok := errors.AsType[*switchboard.Error](err); ok {
-			return tools, own.Text
-		}
-		return tools, err.Error()
-	}
-	for _, o := range d.Outcomes {
-		for _, c := range o.Selected {
-			if name := c.Tool.ID.String(); !slices.Contains(tools, name) {
-				tools = append(tools, name)
-			}
-		}
-	}
-	return tools, ""
 }

@@ -10,7 +10,9 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"net/http/cookiejar"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -25,6 +27,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/change"
 	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/test/large"
 )
 
@@ -69,7 +72,7 @@ func openTrials(t testing.TB, in large.Installation) (*fileChanges, string) {
 	}
 	main := filepath.Join(dir, "switchboard.yaml")
 	a, err := New(context.Background(), Options{
-		Log: slog.New(slog.DiscardHandler), Officers: OfficerOptions{File: main},
+		Log: slog.New(slog.DiscardHandler), Officers: OfficerOptions{File: main, Listen: true},
 		Load: func(ctx context.Context, o config.Options) (*config.Config, error) { return config.Load(ctx, main, o) },
 	})
 	if err != nil {
@@ -169,7 +172,7 @@ func TestATrialOfATenantsFileReadsNothingElseAndFindsTheSame(t *testing.T) {
 		w := &worlds[rapid.IntRange(0, len(worlds)-1).Draw(t, "world")]
 		was, edits := w.state.Load(), w.drawEdits(t)
 		quick, err1 := w.tryFrom(context.Background(), was, edits, true)
-		whole, err2 := w.tryFrom(context.Background(), was, edits, false)
+		whole, err2 := (&fileChanges{App: w.App}).tryFrom(context.Background(), was, edits, false) // which remembers no earlier trial
 		if err1 != nil || err2 != nil || quick.Config == nil || whole.Config == nil {
 			t.Fatal(err1, err2, quick, whole)
 		}
@@ -221,6 +224,104 @@ func TestATrialReadsEverythingOnceAnotherFileHasChanged(t *testing.T) {
 	a.reload(t.Context(), func() {})
 	if shares() {
 		t.Error("a part of the operator is faulty, and the trial has not read it")
+	}
+}
+
+func TestATrialSaysWhatTasksGetNowAlsoAfterAnEarlierOne(t *testing.T) {
+	a, dir := openTrials(t, large.Installation{Servers: 3, Tools: 4, Tenants: 1})
+	name, text := draftOf(t, dir, large.TenantID(0), strings.ReplaceAll(otherRanking, "006", "002"))
+	look := func(what string) (before []string, evaluations int64) {
+		t.Helper()
+		began, _, _, _ := a.engine.Counts()
+		r, err := a.try(t.Context(), map[string][]byte{name: text})
+		ended, _, _, _ := a.engine.Counts()
+		fresh, err2 := (&fileChanges{App: a.App}).try(t.Context(), map[string][]byte{name: text})
+		if err != nil || err2 != nil {
+			t.Fatal(what, err, err2)
+		}
+		if !reflect.DeepEqual(r.Tasks, fresh.Tasks) || !reflect.DeepEqual(r.Same, fresh.Same) || len(r.Tasks) != 1 || r.Tasks[0].Task != "look" {
+			t.Errorf("%s: it finds\n%+v %+v\nand should find\n%+v %+v", what, r.Tasks, r.Same, fresh.Tasks, fresh.Same)
+		}
+		return r.Tasks[0].Before, ended - began
+	}
+	all, first := look("at first")
+	again, second := look("once more")
+	if !slices.Equal(all, again) || second >= first || second == 0 {
+		t.Errorf("the first look evaluates %d times, and gives %v; the second one %d times, and %v", first, all, second, again)
+	}
+	if err := a.health.Disable(t.Context(), "server-000", ""); err != nil {
+		t.Fatal(err)
+	}
+	less, _ := look("without a server")
+	if slices.Equal(less, all) || slices.ContainsFunc(less, func(tool string) bool { return strings.HasPrefix(tool, "server-000/") }) {
+		t.Errorf("without server-000 the task gets %v", less)
+	}
+	if err := a.health.Enable(t.Context(), "server-000"); err != nil {
+		t.Fatal(err)
+	}
+	if back, _ := look("with the server again"); !slices.Equal(back, all) {
+		t.Errorf("with server-000 again the task gets %v, and %v before", back, all)
+	}
+}
+
+func TestATrialRemembersNoDecisionThatDependsOnTheTime(t *testing.T) {
+	a, dir := openTrials(t, large.Installation{Servers: 2, Tools: 2, Tenants: 1})
+	id := large.TenantID(0)
+	writeFile(t, filepath.Join(dir, "tenants", id, "policies/own.rego"), []byte("package switchboard.tenant\n\nallowed_tools contains c.id if {\n\tsome c in input.candidate_tools\n\tinput.now > \"2000\"\n}\n"))
+	a.reload(t.Context(), func() {})
+	was := a.state.Load()
+	if !was.Tenants[switchboard.TenantID(id)].Rules.ReadsClock() {
+		t.Fatal("the policy reads no clock")
+	}
+	name, text := draftOf(t, dir, id, "# said\n")
+	look := func() int64 {
+		began, _, _, _ := a.engine.Counts()
+		if r, err := a.tryFrom(t.Context(), was, map[string][]byte{name: text}, true); err != nil || len(r.Same) == 0 {
+			t.Fatal(r, err)
+		}
+		ended, _, _, _ := a.engine.Counts()
+		return ended - began
+	}
+	if first, second := look(), look(); first == 0 || second != first {
+		t.Errorf("the first look evaluates %d times, the second one %d times", first, second)
+	}
+}
+
+// The whole view of a ranking is measured, as a browser gets it.
+func BenchmarkViewOfARanking(b *testing.B) {
+	a, _ := openTrials(b, large.Installation{Servers: 500, Tools: 20, Tenants: 100})
+	signIn, err := PageAddress(b.Context(), a.App)
+	if err != nil {
+		b.Fatal(err)
+	}
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	browser := &http.Client{Jar: jar}
+	get := func(b *testing.B, address string) {
+		r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, address, http.NoBody)
+		if err != nil {
+			b.Fatal(err)
+		}
+		r.Header.Set("Accept", "text/html")
+		resp, err := browser.Do(r)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer resp.Body.Close() //nolint:errcheck // it was only read from
+		if text, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK {
+			b.Fatal(resp.Status, err, string(text))
+		}
+	}
+	get(b, signIn)
+	view := "http://" + a.adminAt.Addr().String() + "/ranking?tenant=" + large.TenantID(0)
+	for _, tt := range []struct{ what, query string }{{"file", ""}, {"draft", "&draft=" + url.QueryEscape(`{"prefer":[{"verb":"read","resource":"fs","servers":["server-042"]}]}`)}} {
+		b.Run(tt.what, func(b *testing.B) {
+			for b.Loop() {
+				get(b, view+tt.query)
+			}
+		})
 	}
 }
 

@@ -30,8 +30,9 @@ type loadedConfig struct {
 	loadedAt    time.Time
 	faultySince map[string]time.Time // by the name of the part, the reading that found it faulty first
 	layers      *compiledLayers
-	boundaries  *policy.Layer     // nil if there are none
-	gate        *policy.AdmitGate // nil if no rule keeps anything out
+	operator    []switchboard.PolicyFile // of the operator's layer: the shipped ones if the configuration has none
+	boundaries  *policy.Layer            // nil if there are none
+	gate        *policy.AdmitGate        // nil if no rule keeps anything out
 	policies    map[switchboard.TenantID]*policy.Policy
 	policySince map[switchboard.TenantID]time.Time // the reading that brought each of the policies
 	digest      switchboard.Digest                 // see digestWith
@@ -76,15 +77,6 @@ func (r *loadedConfig) digestWith(key []byte) switchboard.Digest {
 	mac := hmac.New(sha256.New, key)
 	_, _ = mac.Write(canonical.Encode(append(all, c))) // it never fails
 	return canonical.Sum(mac.Sum(nil))
-}
-
-// operatorFiles returns the files of the operator's layer. They are the shipped ones if the
-// configuration has none.
-func (r *loadedConfig) operatorFiles() []switchboard.PolicyFile {
-	if r.config.Policies == nil {
-		return policysource.Shipped()
-	}
-	return r.config.Policies
 }
 
 // inheritTimes keeps the times of was for policies that have not changed and for parts that were
@@ -162,6 +154,15 @@ func (l *compiledLayers) compile(id switchboard.TenantID, files []switchboard.Po
 	return layer, nil
 }
 
+// keep returns the layer that the tenant had in the reading before, and still has; nil if it had none.
+func (l *compiledLayers) keep(id switchboard.TenantID) *policy.Layer {
+	known, ok := l.was[id]
+	if ok {
+		l.now[id] = known
+	}
+	return known.layer
+}
+
 // check is config.Options.CheckPolicies.
 func (l *compiledLayers) check(id switchboard.TenantID, files []switchboard.PolicyFile) error {
 	_, err := l.compile(id, files)
@@ -175,7 +176,7 @@ func samePolicyFile(a, b switchboard.PolicyFile) bool {
 // compilePolicies compiles the policy of every tenant. was, if not nil, is a loadedConfig whose policies are taken where c shares everything that they
 // depend on. The error is switchboard.Faults, with the faults of all layers.
 func compilePolicies(c *config.Config, engine *policy.Engine, l *compiledLayers, was *loadedConfig) (*loadedConfig, error) {
-	r := &loadedConfig{config: c, loadedAt: time.Now(), faultySince: map[string]time.Time{}, layers: l, policies: map[switchboard.TenantID]*policy.Policy{}, policySince: map[switchboard.TenantID]time.Time{}}
+	r := &loadedConfig{config: c, loadedAt: time.Now(), faultySince: map[string]time.Time{}, layers: l, policies: make(map[switchboard.TenantID]*policy.Policy, len(c.Tenants)), policySince: make(map[switchboard.TenantID]time.Time, len(c.Tenants))}
 	var faults switchboard.Faults
 	layer := func(id switchboard.TenantID, files []switchboard.PolicyFile) *policy.Layer {
 		layer, err := l.compile(id, files)
@@ -185,29 +186,37 @@ func compilePolicies(c *config.Config, engine *policy.Engine, l *compiledLayers,
 		return layer
 	}
 	shares := was != nil && c.SharesOperator(was.config)
-	var err error
+	var operator *policy.Layer
 	if shares {
-		r.boundaries = was.boundaries
-	} else if r.boundaries, err = boundary.ForTenants(c.Registry.Boundaries); err != nil {
-		return nil, fmt.Errorf("capabilities/boundaries.yaml: %w", err)
-	}
-	operator := layer("", r.operatorFiles())
-	if r.gate, err = engine.NewGate(operator); err != nil {
-		return nil, err
+		r.operator, r.boundaries, r.gate = was.operator, was.boundaries, was.gate
+		operator = l.keep("")
+	} else {
+		if r.operator = c.Policies; c.Policies == nil {
+			r.operator = policysource.Shipped()
+		}
+		var err error
+		if r.boundaries, err = boundary.ForTenants(c.Registry.Boundaries); err != nil {
+			return nil, fmt.Errorf("capabilities/boundaries.yaml: %w", err)
+		}
+		operator = layer("", r.operator)
+		if r.gate, err = engine.NewGate(operator); err != nil {
+			return nil, err
+		}
 	}
 	for _, p := range c.Faulty {
 		r.faultySince[p.Name] = r.loadedAt
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.Tenants)) {
+		if shares && c.Tenants[id] == was.config.Tenants[id] { // so its files are the same, too
+			l.keep(id)
+			r.policies[id], r.policySince[id] = was.policies[id], was.policySince[id]
+			continue
+		}
 		var own *policy.Layer
 		if files, ok := c.TenantPolicies[id]; ok {
 			own = layer(id, files)
 		}
 		if len(faults) > 0 {
-			continue
-		}
-		if shares && c.Tenants[id] == was.config.Tenants[id] { // so its files are the same, too
-			r.policies[id], r.policySince[id] = was.policies[id], was.policySince[id]
 			continue
 		}
 		p, err := engine.NewPolicy(c.Tenants[id], r.boundaries, operator, own)

@@ -21,7 +21,18 @@ func stateOf(a *App, c *config.Config) (*bind.State, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.newState(r, previewOffers(a, was, c), a.fleet.Starting(), was).State, nil
+	return previewState(a, r, a.fleet.Starting(), was).State, nil
+}
+
+// previewState builds the state of a configuration that is not in force, as it would be in the place of was. Admission goes by the operator's files only: if those are the same, the
+// offers are those of the state in force, and thousands of definitions need not be judged again.
+func previewState(a *App, r *loadedConfig, starting []switchboard.ServerID, was *servingState) *servingState {
+	if r.config.SharesOperator(was.config) {
+		in := stateInput(a, r, nil, starting)
+		in.SameOffers = true
+		return &servingState{r, bind.NewState(in, was.State)}
+	}
+	return a.newState(r, a.pins.Preview(a.fleet.Offers(), admissionTerms(a, r.config)), starting, was)
 }
 
 // newState builds the state of this App. was, if not nil, is the state before: unchanged parts are
@@ -31,9 +42,13 @@ func (a *App) newState(r *loadedConfig, offers []switchboard.Offer, starting []s
 	if was != nil {
 		before = was.State
 	}
-	return &servingState{r, bind.NewState(bind.Input{
-		Config: r.config, Gate: r.gate, Operator: r.operatorFiles(), Policies: r.policies, Boundaries: r.boundaries,
+	return &servingState{r, bind.NewState(stateInput(a, r, offers, starting), before)}
+}
+
+func stateInput(a *App, r *loadedConfig, offers []switchboard.Offer, starting []switchboard.ServerID) bind.Input {
+	return bind.Input{
+		Config: r.config, Gate: r.gate, Operator: r.operator, Policies: r.policies, Boundaries: r.boundaries,
 		Local: a.options.Tenant, WholeResults: a.options.WholeResults, StatusTool: gateway.Status,
 		Revoked: a.admin.revoked, Persons: a.admin.signedIn, Offers: offers, Starting: starting,
-	}, before)}
+	}
 }

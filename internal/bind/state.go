@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -89,7 +90,11 @@ type Input struct {
 	Revoked identity.KeyCheck  // says which keys are revoked; nil means none
 	Persons *identity.SignedIn // who can call tools on the page
 
-	Offers   []switchboard.Offer
+	Offers []switchboard.Offer
+
+	// SameOffers says that the offers are those of the state before.
+	SameOffers bool
+
 	Starting []switchboard.ServerID // see State
 }
 
@@ -98,7 +103,6 @@ func NewState(in Input, was *State) *State {
 	c := in.Config
 	s := &State{
 		Config: c, statusTool: in.StatusTool, wholeResults: in.WholeResults, Starting: in.Starting,
-		Servers: make(map[switchboard.ServerID]*switchboard.Server, len(c.Servers)), Offers: make(map[switchboard.ServerID]switchboard.Offer, len(in.Offers)),
 		Tenants: make(map[switchboard.TenantID]*Tenant, len(c.Tenants)),
 	}
 	mine := c.Tenants[in.Local]
@@ -107,39 +111,15 @@ func NewState(in Input, was *State) *State {
 	} else {
 		s.Ring, s.Officers = newRing(&in, mine)
 	}
-	for i := range c.Servers {
-		s.Servers[c.Servers[i].ID] = &c.Servers[i]
+	if was != nil && in.SameOffers && c.SharesOperator(was.Config) && !was.Catalog.Undecided() && sameBudgeting(c, was.Config) {
+		s.Servers, s.Offers, s.Catalog, s.Tokens, s.offerTokens = was.Servers, was.Offers, was.Catalog, was.Tokens, was.offerTokens
+	} else {
+		s.addCatalog(&in, was)
 	}
-	sources := make([]catalog.Source, 0, len(in.Offers))
-	for _, o := range in.Offers {
-		server := s.Servers[o.Server]
-		if server == nil {
-			continue // the reload that builds this state removed it
-		}
-		s.Offers[o.Server] = o
-		src := catalog.Source{Offer: o, Class: server.Class, Trust: server.Trust, Budgeted: isBudgeted(server, c.Tenants)}
-		if m, ok := c.Manifests[o.Server]; ok {
-			src.Manifest = &catalog.Manifest{Name: m.Name, Data: m.Data, Fault: m.Fault}
-		}
-		sources = append(sources, src)
-	}
-	before := &catalog.Snapshot{}
-	if was != nil {
-		before = was.Catalog
-	}
-	var gate catalog.ToolGate
-	if in.Gate != nil {
-		gate = in.Gate
-	}
-	s.Catalog = before.RebuildBehind(gate, sources, c.Overlays, c.Taxonomy)
 	shares := was != nil && s.Catalog == was.Catalog && c.SharesOperator(was.Config)
 	if was == nil {
 		was = &State{}
 	}
-	if s.Tokens = was.Tokens; s.Tokens == nil || was.Config.Tokenizer != c.Tokenizer {
-		s.Tokens = newTokenCounter(c.Tokenizer)
-	}
-	s.offerTokens = countOffers(s.Offers, s.Tokens)
 	if s.declaredEquivalents = was.declaredEquivalents; !shares {
 		s.declaredEquivalents = contract.New(s.Catalog, c.Overlays, s.Catalog.Heard, nil, was.declaredEquivalents)
 	}
@@ -170,6 +150,51 @@ func NewState(in Input, was *State) *State {
 	return s
 }
 
+// sameBudgeting reports whether isBudgeted says the same of each server by both configurations.
+func sameBudgeting(a, b *config.Config) bool {
+	return maps.EqualFunc(a.Tenants, b.Tenants, func(x, y *switchboard.Tenant) bool {
+		return x == y || slices.Equal(x.Servers, y.Servers) && reflect.DeepEqual(x.Budgets, y.Budgets)
+	})
+}
+
+// addCatalog adds what the servers offer.
+func (s *State) addCatalog(in *Input, was *State) {
+	c, offers := in.Config, in.Offers
+	if in.SameOffers {
+		offers = slices.Collect(maps.Values(was.Offers))
+	}
+	s.Servers, s.Offers = make(map[switchboard.ServerID]*switchboard.Server, len(c.Servers)), make(map[switchboard.ServerID]switchboard.Offer, len(offers))
+	for i := range c.Servers {
+		s.Servers[c.Servers[i].ID] = &c.Servers[i]
+	}
+	sources := make([]catalog.Source, 0, len(offers))
+	for _, o := range offers {
+		server := s.Servers[o.Server]
+		if server == nil {
+			continue // the reload that builds this state removed it
+		}
+		s.Offers[o.Server] = o
+		src := catalog.Source{Offer: o, Class: server.Class, Trust: server.Trust, Budgeted: isBudgeted(server, c.Tenants)}
+		if m, ok := c.Manifests[o.Server]; ok {
+			src.Manifest = &catalog.Manifest{Name: m.Name, Data: m.Data, Fault: m.Fault}
+		}
+		sources = append(sources, src)
+	}
+	before := &catalog.Snapshot{}
+	if was != nil {
+		before, s.Tokens = was.Catalog, was.Tokens
+	}
+	var gate catalog.ToolGate
+	if in.Gate != nil {
+		gate = in.Gate
+	}
+	s.Catalog = before.RebuildBehind(gate, sources, c.Overlays, c.Taxonomy)
+	if s.Tokens == nil || was.Config.Tokenizer != c.Tokenizer {
+		s.Tokens = newTokenCounter(c.Tokenizer)
+	}
+	s.offerTokens = countOffers(s.Offers, s.Tokens)
+}
+
 // newRing returns who may call and who may manage by a configuration. mine is the local tenant; nil if all callers have keys.
 func newRing(in *Input, mine *switchboard.Tenant) (*identity.Ring, *identity.Officers) {
 	c := in.Config
@@ -196,7 +221,7 @@ func newRing(in *Input, mine *switchboard.Tenant) (*identity.Ring, *identity.Off
 // isBudgeted reports whether each tenant that has the server has a budget that counts all calls of its tools. It is false if no tenant has it.
 func isBudgeted(s *switchboard.Server, tenants map[switchboard.TenantID]*switchboard.Tenant) (budgeted bool) {
 	for _, t := range tenants {
-		if !slices.Contains(t.Servers, s.ID) {
+		if _, has := slices.BinarySearch(t.Servers, s.ID); !has {
 			continue
 		}
 		budgeted = slices.ContainsFunc(t.Budgets, func(b *switchboard.Budget) bool {

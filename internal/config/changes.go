@@ -58,7 +58,9 @@ func Changes(was, now *Config) string {
 	if !reflect.DeepEqual(was.Keys, now.Keys) { // most changes change none of thousands
 		add("keys", keysOf(was), keysOf(now))
 	}
-	add("officers", officersOf(was), officersOf(now))
+	if !sameList(was.People, now.People) || !sameList(was.Claims, now.Claims) {
+		add("officers", officersOf(was), officersOf(now))
+	}
 	ofOperator("issuers", issuersOf)
 	ofOperator("recipients of notices", recipientsOf)
 	add("tenants", tenantsOf(was, now), tenantsOf(now, was))

@@ -257,7 +257,8 @@ func Load(ctx context.Context, file string, opts Options) (*Config, error) {
 	l.readManifests(ctx)
 	l.readTenants()
 	operator := newOperatorReading(l)
-	l.settleParts()
+	l.settleKeys(l.tenantFolders)
+	l.settleParts(nil)
 	l.checkReachable()
 	if l.sink.Faulty() {
 		for _, p := range l.parts {

@@ -129,25 +129,19 @@ func (l *loader) checkPolicies(t *tenantFolder) {
 }
 
 // settleParts puts the tenants into the configuration, in their present or their last good state, and
-// lists the faulty parts.
-func (l *loader) settleParts() {
-	l.settleKeys(l.tenantFolders)
-	keys := 0
+// lists the faulty parts. settleKeys comes first. callers, if not nil, is a configuration with the same keys, people and claims.
+func (l *loader) settleParts(callers *Config) {
 	for _, t := range l.tenantFolders {
-		keys += len(t.keys)
+		l.settleTenant(t, callers == nil)
 	}
-	l.cfg.Keys = slices.Grow(l.cfg.Keys, keys)
-	for _, t := range l.tenantFolders {
-		l.settleTenant(t)
+	if callers != nil {
+		l.cfg.Keys, l.cfg.People, l.cfg.Claims = callers.Keys, callers.People, callers.Claims
+	} else {
+		sortCallers(l.cfg)
 	}
 	if l.previous().Keyless() && l.opts.Previous != nil && len(l.cfg.Keys) == 0 {
 		l.cfg.keysUnknown = false
 	}
-	slices.SortFunc(l.cfg.Keys, func(a, b Key) int {
-		return strings.Compare(string(a.Tenant)+"/"+a.ID, string(b.Tenant)+"/"+b.ID)
-	})
-	slices.SortFunc(l.cfg.People, comparePeople)
-	slices.SortFunc(l.cfg.Claims, compareClaims)
 	for _, p := range l.parts {
 		switch {
 		case p.refuses:
@@ -162,14 +156,25 @@ func (l *loader) settleParts() {
 	slices.SortFunc(l.cfg.Faulty, func(a, b FaultyPart) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-func (l *loader) settleTenant(t *tenantFolder) {
+func sortCallers(c *Config) {
+	slices.SortFunc(c.Keys, func(a, b Key) int {
+		return strings.Compare(string(a.Tenant)+"/"+a.ID, string(b.Tenant)+"/"+b.ID)
+	})
+	slices.SortFunc(c.People, comparePeople)
+	slices.SortFunc(c.Claims, compareClaims)
+}
+
+// settleTenant puts one tenant into the configuration, with its keys, people and claims if withCallers is set.
+func (l *loader) settleTenant(t *tenantFolder, withCallers bool) {
 	id := t.out.ID
 	reading := t.tenantReading
 	if t.part.sink.Faulty() {
 		last, ok := l.previous().good.tenants[id]
 		if !ok || t.bound.rowUnreadable {
 			delete(l.cfg.Tenants, id)
-			l.cfg.Keys = append(l.cfg.Keys, t.keys...) // so that its callers are told why they are refused
+			if withCallers {
+				l.cfg.Keys = append(l.cfg.Keys, t.keys...) // so that its callers are told why they are refused
+			}
 			l.cfg.Refused[id] = true
 			l.cfg.keysUnknown = l.cfg.keysUnknown || t.keysUnknown
 			return
@@ -181,9 +186,11 @@ func (l *loader) settleTenant(t *tenantFolder) {
 		l.cfg.good.tenants[id] = reading
 	}
 	l.cfg.Tenants[id] = reading.out
-	l.cfg.Keys = append(l.cfg.Keys, reading.keys...)
-	l.cfg.People = append(l.cfg.People, reading.people...)
-	l.cfg.Claims = append(l.cfg.Claims, reading.claims...)
+	if withCallers {
+		l.cfg.Keys = append(l.cfg.Keys, reading.keys...)
+		l.cfg.People = append(l.cfg.People, reading.people...)
+		l.cfg.Claims = append(l.cfg.Claims, reading.claims...)
+	}
 	if reading.policies != nil {
 		l.cfg.TenantPolicies[id] = reading.policies
 	}

@@ -71,7 +71,12 @@ func rereadTenant(file string, opts Options) *Config {
 	if len(opts.Previous.Faulty) > 0 && slices.ContainsFunc(now.keys, func(k Key) bool { owner, ok := l.keyOwner(k.Hash); return !ok || owner != k.Tenant }) {
 		return nil // a tenant whose files are faulty may have the key, too
 	}
-	l.settleParts()
+	l.settleKeys(l.tenantFolders)
+	var callers *Config
+	if now.hasCallersOf(old) {
+		callers = opts.Previous
+	}
+	l.settleParts(callers)
 	if l.cfg.Keyless() {
 		return nil // whether the addresses allow that depends on the operator's files
 	}
@@ -82,6 +87,13 @@ func rereadTenant(file string, opts Options) *Config {
 		return opts.Previous
 	}
 	return l.cfg
+}
+
+// hasCallersOf reports whether both folders are without faults and have the same keys, people and claims. Only then are those of all tenants known
+// to be the same: the keys of a folder with faults can be those of its last good state.
+func (t *tenantFolder) hasCallersOf(other *tenantFolder) bool {
+	return !t.part.sink.Faulty() && !other.part.sink.Faulty() && t.keysUnknown == other.keysUnknown &&
+		reflect.DeepEqual(t.keys, other.keys) && reflect.DeepEqual(t.people, other.people) && reflect.DeepEqual(t.claims, other.claims)
 }
 
 // keepCallers takes the keys, people and claims of a configuration if its own are equal, so that they are seen to be the same.
@@ -140,9 +152,9 @@ func (r *operatorReading) loaderWithout(t *tenantFolder, opts Options) *loader {
 	}
 
 	own.People, own.Claims = slices.Clone(own.People), slices.Clone(own.Claims)
-	own.Tenants, own.TenantPolicies = maps.Clone(r.whole.Tenants), map[switchboard.TenantID][]switchboard.PolicyFile{}
+	own.Tenants, own.TenantPolicies = maps.Clone(r.whole.Tenants), make(map[switchboard.TenantID][]switchboard.PolicyFile, len(r.whole.TenantPolicies))
 	own.Refused = map[switchboard.TenantID]bool{}
-	own.good.tenants = map[switchboard.TenantID]tenantReading{}
+	own.good.tenants = make(map[switchboard.TenantID]tenantReading, len(r.loader.tenantFolders))
 	own.Tenants[id] = newTenant(l, id, t.bound)
 	return l
 }

@@ -1,8 +1,10 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -18,11 +20,7 @@ const (
 
 // addLayer adds the answer of a layer to the verdicts of the candidates.
 func (a *Answer) addLayer(l *Layer, r *rawAnswer, candidates []*switchboard.Tool) {
-	at := make(map[string]int, len(candidates))
-	for i, c := range candidates {
-		at[c.ID.String()] = i
-	}
-	s := answerSorter{answer: a, layer: l, at: at, allowed: make([]bool, len(candidates))}
+	s := answerSorter{answer: a, layer: l, at: sortIDs(candidates), allowed: make([]bool, len(candidates))}
 	if err := s.sort(r); err != nil {
 		a.denyRest(l.kind, err)
 		return
@@ -62,8 +60,51 @@ func (a *Answer) addDenial(i int, d Denial, reason string) {
 type answerSorter struct {
 	answer  *Answer
 	layer   *Layer
-	at      map[string]int
+	at      sortedIDs
 	allowed []bool
+}
+
+// A sortedIDs finds candidates by their ids. Most candidates come sorted, so it costs less than a map.
+type sortedIDs struct {
+	candidates []*switchboard.Tool
+	order      []int // the indexes of the candidates in the order of their ids; nil if they are sorted
+}
+
+func sortIDs(candidates []*switchboard.Tool) sortedIDs {
+	s := sortedIDs{candidates: candidates}
+	if slices.IsSortedFunc(candidates, func(a, b *switchboard.Tool) int { return compareIDs(a.ID, b.ID) }) {
+		return s
+	}
+	s.order = make([]int, len(candidates))
+	for i := range s.order {
+		s.order[i] = i
+	}
+	slices.SortFunc(s.order, func(i, j int) int { return compareIDs(candidates[i].ID, candidates[j].ID) })
+	return s
+}
+
+func compareIDs(a, b switchboard.ToolID) int {
+	return cmp.Or(strings.Compare(string(a.Server), string(b.Server)), strings.Compare(a.Name, b.Name))
+}
+
+// find returns the index of the candidate with an id, in the form of ToolID.String.
+func (s sortedIDs) find(id string) (int, bool) {
+	server, name, ok := strings.Cut(id, "/") // no id of a server has a slash
+	if !ok {
+		return 0, false
+	}
+	want := switchboard.ToolID{Server: switchboard.ServerID(server), Name: name}
+	at := func(i int) int {
+		if s.order != nil {
+			return s.order[i]
+		}
+		return i
+	}
+	i := sort.Search(len(s.candidates), func(i int) bool { return compareIDs(s.candidates[at(i)].ID, want) >= 0 })
+	if i == len(s.candidates) || s.candidates[at(i)].ID != want {
+		return 0, false
+	}
+	return at(i), true
 }
 
 // candidate returns the index of the candidate with an id.
@@ -72,7 +113,7 @@ func (s *answerSorter) candidate(in string, id *ast.Term) (int, bool, error) {
 	if !ok {
 		return 0, false, fmt.Errorf("%s: %s is not the id of a candidate, which is a string", in, shortTerm(id))
 	}
-	i, ok := s.at[string(name)]
+	i, ok := s.at.find(string(name))
 	if !ok && len(s.answer.Unknown) < maxReasons {
 		s.answer.Unknown = append(s.answer.Unknown, string(name))
 	}

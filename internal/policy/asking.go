@@ -37,7 +37,7 @@ func (j callJudge) findAskingRules(ctx context.Context) (all []switchboard.Askin
 			return nil, err
 		}
 		for _, v := range j.policy.layers {
-			some, err := j.policy.askRulesAlone(ctx, v, in, &q, q.Candidates[at].ID.String())
+			some, err := j.policy.askRulesAlone(ctx, v, in, &q, q.Candidates[at])
 			if err != nil {
 				return nil, err
 			}
@@ -51,14 +51,14 @@ func (j callJudge) findAskingRules(ctx context.Context) (all []switchboard.Askin
 }
 
 // askRulesAlone returns the rules of a layer that oblige calls of the candidate to have an approval.
-func (p *Policy) askRulesAlone(ctx context.Context, v layerView, in *ast.Term, q *CandidateQuestion, id string) (all []switchboard.AskingRule, err error) {
+func (p *Policy) askRulesAlone(ctx context.Context, v layerView, in *ast.Term, q *CandidateQuestion, c *switchboard.Tool) (all []switchboard.AskingRule, err error) {
 	pieces := v.pieces()
 	if pieces == nil { // the layer is one rule, in a way
 		raw, err := p.engine.eval(ctx, p.share, v, in, q.Now)
 		if err != nil {
 			return nil, err
 		}
-		for _, reason := range approvalsIn(raw, id) {
+		for _, reason := range approvalsIn(raw, c) {
 			all = append(all, switchboard.AskingRule{Layer: string(v.kind), Reason: reason, Digest: v.digest})
 		}
 		return all, nil
@@ -81,7 +81,7 @@ func (p *Policy) askRulesAlone(ctx context.Context, v layerView, in *ast.Term, q
 		if err != nil {
 			return nil, err
 		}
-		for _, reason := range approvalsIn(raw, id) {
+		for _, reason := range approvalsIn(raw, c) {
 			rule := switchboard.AskingRule{Layer: string(v.kind), Reason: reason, Digest: v.digest}
 			if at := r.Location; at != nil {
 				rule.File, rule.Line, rule.Digest = at.File, at.Row, canonical.Sum(at.Text)
@@ -93,8 +93,8 @@ func (p *Policy) askRulesAlone(ctx context.Context, v layerView, in *ast.Term, q
 }
 
 // approvalsIn returns the reasons of the obligations for a candidate that ask a person; "" for one without a reason.
-func approvalsIn(raw *rawAnswer, id string) (reasons []string) {
-	s := answerSorter{answer: &Answer{}, at: map[string]int{id: 0}}
+func approvalsIn(raw *rawAnswer, c *switchboard.Tool) (reasons []string) {
+	s := answerSorter{answer: &Answer{}, at: sortIDs([]*switchboard.Tool{c})}
 	_ = s.sets(AnswerObligations, raw.obligations, func(_ int, o *ast.Term) error { // the whole layer's answer was read without an error
 		obj, ok := o.Value.(ast.Object)
 		if !ok {

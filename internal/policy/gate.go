@@ -180,9 +180,9 @@ func (g *AdmitGate) KeepOut(tools []*switchboard.Tool) (why []string, failed []e
 
 // ask evaluates the rules once, about the tools with these indexes, and sets why of those that are kept out.
 func (g *AdmitGate) ask(tools []*switchboard.Tool, asked []int, why []string) error {
-	batch, at := make([]*switchboard.Tool, len(asked)), make(map[string]int, len(asked))
+	batch := make([]*switchboard.Tool, len(asked))
 	for j, i := range asked {
-		batch[j], at[tools[i].ID.String()] = tools[i], i
+		batch[j] = tools[i]
 	}
 	terms, err := candidateTerms(batch)
 	if err != nil {
@@ -193,23 +193,25 @@ func (g *AdmitGate) ask(tools []*switchboard.Tool, asked []int, why []string) er
 	if err != nil {
 		return err
 	}
-	reasons := map[int][]string{}
-	s := answerSorter{answer: &Answer{}, layer: g.layer, at: at}
-	if err := s.sets(AnswerKeepOut, raw.deny, func(i int, reason *ast.Term) error {
+	reasons := make([][]string, len(batch))
+	s := answerSorter{answer: &Answer{}, layer: g.layer, at: sortIDs(batch)}
+	if err := s.sets(AnswerKeepOut, raw.deny, func(j int, reason *ast.Term) error {
 		text, ok := reason.Value.(ast.String)
 		if !ok {
 			return errors.New(AnswerKeepOut + ": " + shortTerm(reason) + " is not a reason, which is a string")
 		}
-		if len(reasons[i]) < maxReasons {
-			reasons[i] = append(reasons[i], truncate(string(text)))
+		if len(reasons[j]) < maxReasons {
+			reasons[j] = append(reasons[j], truncate(string(text)))
 		}
 		return nil
 	}); err != nil {
 		return err
 	}
-	for i, list := range reasons {
-		slices.Sort(list)
-		why[i] = strings.Join(list, "; ")
+	for j, list := range reasons {
+		if list != nil {
+			slices.Sort(list)
+			why[asked[j]] = strings.Join(list, "; ")
+		}
 	}
 	return nil
 }

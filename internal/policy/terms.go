@@ -3,6 +3,7 @@ package policy
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 	"weak"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -46,16 +47,50 @@ func (t *toolTerms) find(tools []*switchboard.Tool) []*ast.Term {
 type briefTerms struct {
 	mu   sync.Mutex
 	last weak.Pointer[toolTerms]
+
+	// kept is the table while collections must not take it; nil otherwise. release ends that.
+	kept    *toolTerms
+	release *time.Timer
+}
+
+// termsKept is how long KeepTerms keeps terms.
+const termsKept = 30 * time.Second
+
+// KeepTerms keeps the terms of the tools that decisions of all tenants by the engine of p are about for half a minute from now, also if garbage is collected. It is for people, who look at decisions one after
+// another: each collection would make the next look slow. It keeps those of maxKeptTerms tools at most.
+func KeepTerms(p *Policy) { p.engine.terms.keep() }
+
+func (b *briefTerms) keep() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.kept = b.current()
+	if b.release == nil {
+		b.release = time.AfterFunc(termsKept, func() {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.kept = nil
+		})
+		return
+	}
+	b.release.Reset(termsKept)
 }
 
 // table returns the table that decisions share now.
 func (b *briefTerms) table() *toolTerms {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.current()
+}
+
+// current is table for a caller that holds b.mu.
+func (b *briefTerms) current() *toolTerms {
 	t := b.last.Value()
 	if t == nil || t.size.Load() > maxKeptTerms {
 		t = &toolTerms{}
 		b.last = weak.Make(t)
+		if b.kept != nil {
+			b.kept = t
+		}
 	}
 	return t
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
+	"testing/synctest"
+	"time"
 	"weak"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -45,4 +47,37 @@ func TestATableOfTermsDoesNotGrowWithoutEnd(t *testing.T) {
 		t.Errorf("the table goes on with %d tools", table.size.Load())
 	}
 	runtime.KeepAlive(table)
+}
+
+// A collection between two looks of a person takes nothing, and half a minute after the last look everything may go.
+func TestTermsStayWhileAPersonLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tools := []*switchboard.Tool{{ID: switchboard.ToolID{Server: "s", Name: "a"}}}
+		var brief briefTerms
+		look := func() weak.Pointer[toolTerms] {
+			brief.keep()
+			brief.table().find(tools)
+			return weak.Make(brief.table())
+		}
+		collect := func() {
+			for range 3 {
+				runtime.GC()
+			}
+		}
+		kept := look()
+		for range 3 {
+			time.Sleep(termsKept - time.Second)
+			collect()
+			if kept.Value() == nil {
+				t.Fatal("the terms are gone, although a person looks")
+			}
+			look()
+		}
+		time.Sleep(termsKept + time.Second)
+		collect()
+		if kept.Value() != nil {
+			t.Error("the terms stay in memory, although no person looks any more")
+		}
+		runtime.KeepAlive(&brief)
+	})
 }

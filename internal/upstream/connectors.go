@@ -144,14 +144,13 @@ func (s *connectorSet) closeAll(cut bool) {
 	}
 }
 
-// links returns the open links, by scope.
-func (s *connectorSet) links() map[linkScope]*link.Link {
+// links returns the open links of the scopes that of reports, in any order. nil means all scopes.
+func (s *connectorSet) links(of func(linkScope) bool) (open []*link.Link) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	open := map[linkScope]*link.Link{}
 	for o, c := range s.byScope {
-		if l := c.current(); l != nil {
-			open[o] = l
+		if l := c.current(); l != nil && (of == nil || of(o)) {
+			open = append(open, l)
 		}
 	}
 	return open

@@ -9,11 +9,10 @@ import "github.com/summit-switchboard/switchboard/internal/upstream/link"
 // Servers get no such notification on links that clients share, because it would not say which
 // client has new roots.
 func (f *Fleet) RootsChanged(session string, ask link.AskFunc) {
+	own := func(o linkScope) bool { return o.session == session && session != "" }
 	for _, s := range f.sortedServers() {
-		for o, l := range s.connectors.links() {
-			if o.session == session && session != "" {
-				l.Questions.NotifyRootsChanged(ask)
-			}
+		for _, l := range s.connectors.links(own) {
+			l.Questions.NotifyRootsChanged(ask)
 		}
 	}
 }

@@ -128,7 +128,7 @@ func (s *server) status() ServerStatus {
 	st.Era, _ = s.opener.Era.Get()
 	st.SSE = s.opener.Era.UsesSSE()
 	st.InFlight, st.Waiting = s.calls.Size(), s.gate.Waiting()
-	for _, l := range s.connectors.links() {
+	for _, l := range s.connectors.links(nil) {
 		st.Connections++
 		st.Dropped += l.Dropped()
 		if w := l.Walls(); w != nil {

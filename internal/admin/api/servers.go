@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -36,18 +37,16 @@ type PageQuery struct {
 // cut returns the part of the list that the query asks for, and what to ask next. key returns the place of an entry in the list,
 // which is sorted by it.
 func cut[E any](q PageQuery, list []E, key func(E) string) (part []E, next string) {
-	part = []E{}
-	for _, e := range list {
-		k := key(e)
-		if k <= q.After {
-			continue
-		}
-		if len(part) == q.Limit {
-			return part, key(part[len(part)-1])
-		}
-		part = append(part, e)
+	first := slices.IndexFunc(list, func(e E) bool { return key(e) > q.After })
+	if first < 0 {
+		return []E{}, ""
 	}
-	return part, ""
+	part = list[first:]
+	if len(part) > q.Limit {
+		part = part[:q.Limit]
+		next = key(part[q.Limit-1])
+	}
+	return part, next
 }
 
 // addServers adds the routes about servers, and about the tools that they offer.

@@ -471,12 +471,17 @@ func (p *Page) leadOn(w http.ResponseWriter, address string) {
 	p.show(w, http.StatusOK, "leadon.html", scene{Data: map[string]any{"Address": address}})
 }
 
+// pageBuffers are used again: a view of hundreds of rows has 100 KiB, and would grow its buffer from nothing.
+var pageBuffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
 func (p *Page) show(w http.ResponseWriter, status int, view string, data scene) {
 	if _, known := p.opened.LoadOrStore(view, true); !known {
 		defer p.o.Opened()
 	}
-	var b bytes.Buffer
-	if err := p.views.of(view).Execute(&b, data); err != nil {
+	b := pageBuffers.Get().(*bytes.Buffer)
+	defer pageBuffers.Put(b)
+	b.Reset()
+	if err := p.views.of(view).Execute(b, data); err != nil {
 		p.o.Log.Error("a page cannot be shown", "view", view, "err", err)
 		http.Error(w, "this page cannot be shown; the log output of Switchboard says why", http.StatusInternalServerError)
 		return

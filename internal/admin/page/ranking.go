@@ -3,6 +3,7 @@ package page
 import (
 	"encoding/json"
 	"errors"
+	"html/template"
 	"net/http"
 	"net/url"
 	"slices"
@@ -65,8 +66,8 @@ type rankingLook struct {
 type laneTable struct {
 	Ranked, Unranked []*rankedLane
 	Classless        []lanedServer
-	Names            []string // of all servers
-	More             bool     // there are more servers than are shown
+	Options          template.HTML // of a choice among all servers; several forms of the view have it
+	More             bool          // there are more servers than are shown
 }
 
 // A rankedLane is a class and its servers.
@@ -297,6 +298,7 @@ func (v *rankingView) Saved(id string) bool { return v.Last != nil && id != "" &
 // newLaneTable puts the servers into the lanes of their classes.
 func newLaneTable(d *rankingDraft, servers []serverInRanking) *laneTable {
 	t := &laneTable{}
+	names := make([]string, 0, len(servers))
 	for _, c := range d.Classes {
 		t.Ranked = append(t.Ranked, &rankedLane{draftClass: c})
 	}
@@ -309,7 +311,7 @@ func newLaneTable(d *rankingDraft, servers []serverInRanking) *laneTable {
 	for i := range servers {
 		s := &servers[i]
 		if isPlainWord(string(s.ID)) { // else it is no id
-			t.Names = append(t.Names, string(s.ID))
+			names = append(names, string(s.ID))
 		}
 		one := lanedServer{ID: s.ID}
 		for _, a := range d.Adjust {
@@ -337,7 +339,19 @@ func newLaneTable(d *rankingDraft, servers []serverInRanking) *laneTable {
 		l.Servers = append(l.Servers, one)
 	}
 	slices.SortFunc(t.Unranked, func(a, b *rankedLane) int { return strings.Compare(a.Name, b.Name) })
+	t.Options = optionsOf(names)
 	return t
+}
+
+// optionsOf returns the options of a choice among names. A template takes ten times as long for hundreds of them.
+func optionsOf(names []string) template.HTML {
+	var b strings.Builder
+	for _, name := range names {
+		b.WriteString("<option>")
+		b.WriteString(template.HTMLEscapeString(name))
+		b.WriteString("</option>")
+	}
+	return template.HTML(b.String()) //nolint:gosec // each name is escaped just above
 }
 
 // A placedTool is a tool in the list of a task, with its place in the list before, from 1; 0 if it was not there.

@@ -27,10 +27,15 @@ var isCodeByte = func() (is [256]bool) {
 func (s *scanner) decode(at textPlace, text string) {
 	for i := 0; i+minEncoded <= len(text); i++ {
 		from := i
-		for i < len(text) && isCodeByte[text[i]] {
+		for i += minEncoded - 1; i >= from && isCodeByte[text[i]]; i-- { // nearly no word is so long, so most bytes are not looked at
+		}
+		if i >= from {
+			continue // behind the byte that ends the word
+		}
+		for i = from + minEncoded; i < len(text) && isCodeByte[text[i]]; {
 			i++
 		}
-		if i-from < minEncoded || i-from > maxEncoded {
+		if i-from > maxEncoded {
 			continue
 		}
 		word := text[from:i]

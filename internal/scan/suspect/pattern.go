@@ -107,10 +107,11 @@ func (c class) all(yield func(kind int) bool) {
 	}
 }
 
-// A stepRef is a step of a pattern.
+// A stepRef is a step of a pattern, with what a word that it waits for is compared with.
 type stepRef struct {
-	pattern, step, gap int32
-	clause             bool
+	pattern, gap, negates int32
+	step                  int8
+	clause, last          bool
 }
 
 // refs returns the steps that wait for a word of the class, later steps of a pattern first: one word must not serve two steps.
@@ -118,7 +119,8 @@ func (m *machine) refs(c class) (all []stepRef) {
 	for s := maxSteps - 1; s >= 0; s-- {
 		for kind := range c.all {
 			for _, p := range m.waits[kind][s] {
-				all = append(all, stepRef{int32(p), int32(s), int32(m.patterns[p].steps[s].gap), m.patterns[p].steps[s].clause})
+				of := &m.patterns[p]
+				all = append(all, stepRef{int32(p), int32(of.steps[s].gap), of.negates, int8(s), of.steps[s].clause, s == len(of.steps)-1})
 			}
 		}
 	}
@@ -128,33 +130,45 @@ func (m *machine) refs(c class) (all []stepRef) {
 // A matching says how far each pattern has matched in the sentence that is being read.
 type matching struct {
 	m       *machine
-	word    int32 // the number of the word, from the first one of the text; sentences are far apart
-	begin   int32 // the first word of the sentence
-	notWord int32 // the last negation
-	clause  int32 // the last word with a sign that ends a clause
-	reached []mark
+	word    int32            // the number of the word, from the first one of the text; sentences are far apart
+	begin   int32            // the first word of the sentence
+	notWord int32            // the last negation
+	clause  int32            // the last word with a sign that ends a clause
+	reached [][maxSteps]mark // by pattern
 }
 
 // A mark is the last word that completed a step of a pattern.
-type mark struct{ word, fromWord, from int32 } // from is the first word's first byte
+type mark struct{ word, from int32 } // from is the first word's first byte
 
 // apart is more than any gap. Words of two sentences are apart.
 const apart = 64
 
 func newMatching(m *machine) matching {
-	return matching{m: m, word: apart, begin: apart, reached: make([]mark, len(m.patterns)*maxSteps)}
+	return matching{m: m, word: apart, begin: apart, reached: make([][maxSteps]mark, len(m.patterns))}
 }
 
-// next reads the next word, which begins at the byte from, and calls f with each pattern that it completes. endsClause says that a sign behind the word ends a
+// next reads the next word, nil for one without kinds, which begins at the byte from, and calls f with each pattern that it completes. endsClause says that a sign behind the word ends a
 // clause. The latest words that match a pattern's beginning are those to which the next step is nearest, so it is enough to remember them.
-func (p *matching) next(c class, refs []stepRef, from int, endsClause bool, f func(pattern *pattern, begin mark)) {
+func (p *matching) next(e *lexisEntry, from int, endsClause bool, f func(pattern *pattern, begin mark)) {
 	p.word++
-	for _, r := range refs {
-		marks := p.reached[int(r.pattern)*maxSteps:][:maxSteps]
-		pattern := &p.m.patterns[r.pattern]
-		now := mark{p.word, p.word, int32(from)}
+	if e != nil {
+		p.step(e.refs, from, f)
+		if e.not {
+			p.notWord = p.word
+		}
+	}
+	if endsClause {
+		p.clause = p.word
+	}
+}
+
+func (p *matching) step(refs []stepRef, from int, f func(pattern *pattern, begin mark)) {
+	for i := range refs {
+		r := &refs[i]
+		marks := &p.reached[r.pattern]
+		now := mark{p.word, int32(from)}
 		if r.step == 0 {
-			if p.notWord >= max(p.begin, p.word-pattern.negates) && pattern.negates > 0 {
+			if p.notWord >= max(p.begin, p.word-r.negates) && r.negates > 0 {
 				continue
 			}
 		} else {
@@ -162,18 +176,12 @@ func (p *matching) next(c class, refs []stepRef, from int, endsClause bool, f fu
 			if before.word < p.word-1-r.gap || r.clause && before.word <= p.clause {
 				continue
 			}
-			now.fromWord, now.from = before.fromWord, before.from
+			now.from = before.from
 		}
 		marks[r.step] = now
-		if int(r.step) == len(pattern.steps)-1 {
-			f(pattern, now)
+		if r.last {
+			f(&p.m.patterns[r.pattern], now)
 		}
-	}
-	if c.meets(p.m.not) {
-		p.notWord = p.word
-	}
-	if endsClause {
-		p.clause = p.word
 	}
 }
 

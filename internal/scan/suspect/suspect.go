@@ -74,7 +74,7 @@ type scanner struct {
 	counts   [Blocking + 1]int // findings by tier
 	hits     int               // findings, also those that are not listed
 	seen     map[[2]string]bool
-	clean    [propertyName + 1]map[string]bool // texts without findings, in their own spelling, by kind; schemas repeat the same texts again and again
+	clean    map[string]uint8 // the kinds of places at which a text, in its own spelling, has no findings, as bits; schemas repeat the same texts again and again
 
 	// The names of the definition's own properties are read when a match first depends on them: nearly no definition needs them.
 	own     map[string]bool
@@ -96,17 +96,8 @@ var theLexis = sync.OnceValue(newLexis)
 // same place twice is listed once.
 func Find(id switchboard.ToolID, definition []byte, peers *Peers) []TextFinding {
 	l := theLexis()
-	s := &scanner{matching: newMatching(l.machine), seen: map[[2]string]bool{}}
-	var schema, annotations []byte
-	for name, value := range wire.MembersAsBytes(definition) {
-		switch string(name) {
-		case "inputSchema":
-			schema = value
-		case "annotations":
-			annotations = value
-		}
-	}
-	s.readOwn = func() map[string]bool { return properties(schema) }
+	s := &scanner{matching: newMatching(l.machine), seen: map[[2]string]bool{}, clean: make(map[string]uint8, len(definition)/128)}
+	s.readOwn = func() map[string]bool { return properties(memberOf(definition, "inputSchema")) }
 	s.reader = textReader{lexis: l, known: func(name string) nameKind {
 		if name == id.Name || s.own[name] {
 			return nameOwn
@@ -120,20 +111,36 @@ func Find(id switchboard.ToolID, definition []byte, peers *Peers) []TextFinding 
 		s.add(ruleClone, textPlace{"description"}, id.Name+" repeats "+t.ID.Name+" of the server "+string(t.ID.Server)+", for which the operator vouches")
 	}
 	eachText(string(definition), func(at textPlace, spelling string, isName bool) {
-		kind := at.kind(isName)
-		if len(spelling) < minText && isPlain(spelling) && !strings.Contains(spelling, `\`) || s.clean[kind][spelling] {
+		kind, looks := at.kind(isName), glance(spelling)
+		if len(spelling) < minText && looks&(unusual|escaped) == 0 {
 			return
 		}
+		clean := s.clean[spelling]
+		if clean&(1<<kind) != 0 {
+			return
+		}
+		text := spelling
+		if looks&escaped != 0 {
+			text = unquote(spelling)
+			looks = glance(text)
+		}
 		before := s.hits
-		if s.look(at, unquote(spelling), kind); s.hits == before {
-			if s.clean[kind] == nil {
-				s.clean[kind] = make(map[string]bool, 8)
-			}
-			s.clean[kind][spelling] = true
+		if s.look(at, text, kind, looks); s.hits == before {
+			s.clean[spelling] = clean | 1<<kind
 		}
 	})
-	s.compareHints(id.Name, annotations)
+	s.compareHints(id.Name, definition)
 	return s.found
+}
+
+// memberOf returns the value of a member of an object; nil if it has none.
+func memberOf(object []byte, member string) (value []byte) {
+	for name, v := range wire.MembersAsBytes(object) {
+		if string(name) == member {
+			value = v
+		}
+	}
+	return value
 }
 
 // properties returns the names of the properties in a schema.
@@ -181,16 +188,19 @@ func cut(text string, limit int) string {
 	return text[:limit] + "…"
 }
 
-// look applies the rules to one text.
-func (s *scanner) look(at textPlace, text string, kind placeKind) {
-	if !isPlain(text) {
+// look applies the rules to one text, of which looks is a glance.
+func (s *scanner) look(at textPlace, text string, kind placeKind, looks textLooks) {
+	if looks&unusual != 0 {
 		s.lookAtCharacters(at, text)
 	}
 	if len(text) < minText {
 		return
 	}
-	text = normalize(text)
-	single := !strings.ContainsAny(text, " \n")
+	if looks&unusual != 0 {
+		text = normalize(text)
+		looks = glance(text)
+	}
+	single := looks&spaced == 0
 	if single && kind == givenValue && strings.ContainsAny(text, "./_") && isSecretPlace(text) {
 		s.add(rulePlace, at, text)
 	}
@@ -223,16 +233,15 @@ func (s *scanner) lookAtWords(at textPlace, text, as string) {
 		}
 	}
 	read := func() {
-		s.reader.read(text, func(c class, refs []stepRef, from, to int) {
+		s.reader.read(text, func(e *lexisEntry, from, to int) {
 			if begin < 0 {
 				begin = from
-				s.matching.next(class{}, s.reader.lexis.sentenceBegin, from, false, matched)
+				s.matching.next(s.reader.lexis.sentenceBegin, from, false, matched)
 			}
 			last = to
-			c, refs = s.reader.asKey(c, refs)
-			s.matching.next(c, refs, from, endsClause(text[from:to]), matched)
+			s.matching.next(s.reader.asKey(e), from, endsClause(text[from:to]), matched)
 		}, func() {
-			s.matching.next(class{}, s.reader.lexis.sentenceEnd, last, false, matched)
+			s.matching.next(s.reader.lexis.sentenceEnd, last, false, matched)
 			s.matching.endSentence()
 			for _, m := range s.pending {
 				if s.again || m.pattern.excuses || rules[m.rule].reported && s.reader.lexis.isReported(text[begin:m.from]) {
@@ -318,13 +327,21 @@ var talkWords, talkMasks = func() (map[string]uint64, []uint64) {
 	return bits, masks
 }()
 
+// talkFilter has a bit for each length of one of talkWords, by its first byte.
+var talkFilter = func() (all [32]uint64) {
+	for word := range talkWords {
+		all[word[0]%32] |= 1 << len(word)
+	}
+	return all
+}()
+
 // collects reports whether the name of a property, divided into words, asks for the conversation or the model.
 func collects(name string) bool {
 	var has uint64
 	for rest := name; rest != ""; {
 		var word string
 		word, rest, _ = strings.Cut(rest, " ")
-		if len(word) > len("conversation") {
+		if word == "" || talkFilter[word[0]%32]>>len(word)&1 == 0 {
 			continue
 		}
 		var lower [len("conversation")]byte
@@ -338,6 +355,17 @@ func collects(name string) bool {
 
 // divideName returns the words of a name like read_file or readFile, with spaces between them.
 func divideName(name string) string {
+	parts := false
+	for i := range len(name) {
+		c := name[i]
+		if c == '_' || c == '-' || i > 0 && byteKinds[c] == capitalByte && byteKinds[name[i-1]] == smallByte {
+			parts = true
+			break
+		}
+	}
+	if !parts {
+		return name
+	}
 	var b strings.Builder
 	b.Grow(len(name) + 8)
 	for i := range len(name) {
@@ -360,16 +388,16 @@ var changing = map[string]bool{
 }
 
 // compareHints finds a hint that promises less than the tool's name says.
-func (s *scanner) compareHints(name string, annotations []byte) {
+func (s *scanner) compareHints(name string, definition []byte) {
+	first, _, _ := strings.Cut(strings.ToLower(divideName(name)), " ")
+	if !changing[first] {
+		return
+	}
 	var hints struct {
 		ReadOnly    *bool `json:"readOnlyHint"`
 		Destructive *bool `json:"destructiveHint"`
 	}
-	if len(annotations) == 0 || json.Unmarshal(annotations, &hints) != nil || hints.ReadOnly == nil || !*hints.ReadOnly {
-		return
-	}
-	first, _, _ := strings.Cut(strings.ToLower(divideName(name)), " ")
-	if changing[first] {
+	if annotations := memberOf(definition, "annotations"); len(annotations) > 0 && json.Unmarshal(annotations, &hints) == nil && hints.ReadOnly != nil && *hints.ReadOnly {
 		s.add(ruleHint, textPlace{"annotations", "readOnlyHint"}, "readOnlyHint is true, and the name begins with "+first)
 	}
 }

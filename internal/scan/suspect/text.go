@@ -64,6 +64,36 @@ func (p textPlace) kind(isName bool) placeKind {
 // isProperty reports whether the last name of the place is the name of a property of a schema.
 func (p textPlace) isProperty() bool { return len(p) > 1 && p[len(p)-2] == "properties" }
 
+// textLooks says what one pass over a text finds out about it.
+type textLooks uint8
+
+const (
+	unusual textLooks = 1 << iota // a byte that isPlain does not take
+	escaped                       // a backslash
+	spaced                        // a space or a line feed
+)
+
+var looksOfByte = func() (all [256]textLooks) {
+	for i := range all {
+		switch c := byte(i); {
+		case c == '\\':
+			all[i] = escaped
+		case c == ' ' || c == '\n':
+			all[i] = spaced
+		case !isPlain(string(rune(c))) || c >= utf8.RuneSelf:
+			all[i] = unusual
+		}
+	}
+	return all
+}()
+
+func glance(text string) (looks textLooks) {
+	for i := range len(text) {
+		looks |= looksOfByte[text[i]]
+	}
+	return looks
+}
+
 // isPlain reports whether a text is of printable ASCII characters, tabs and line feeds.
 func isPlain(text string) bool {
 	for i := range len(text) {

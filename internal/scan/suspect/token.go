@@ -9,8 +9,8 @@ import (
 type textReader struct {
 	lexis  *lexis
 	known  func(name string) nameKind
-	keyOf  bool                // the word before says what a key is for
-	shaped map[class][]stepRef // of words whose kinds come from their shape too
+	keyOf  bool                  // the word before says what a key is for
+	shaped map[class]*lexisEntry // of words whose kinds come from their shape too
 }
 
 // A lexis is what all readers share: the words of the lexicon, the classes of words with signs, and the patterns.
@@ -19,31 +19,65 @@ type lexis struct {
 	shapes                         shapes
 	machine                        *machine
 	detect, keyOf, keyWord, secret class
-	// The steps that wait for the beginning of a sentence, and for its end.
-	sentenceBegin, sentenceEnd []stepRef
-	entries                    map[string]*lexisEntry
+	// The beginning of a sentence, and its end, as words.
+	sentenceBegin, sentenceEnd *lexisEntry
+	entries                    []lexisSlot // see slotOf
 	// filter has a bit for each length of a word of the lexicon, by its first and last byte: most words of a text are not in the lexicon.
 	filter [32][32]uint64
 }
 
-// A lexisEntry is a word of the lexicon.
+// A lexisEntry is a word of the lexicon, or what words of one shape have in common.
 type lexisEntry struct {
+	word  string
 	class class
 	refs  []stepRef
+
+	not, keyOf, keyWord bool // it has this kind
 }
+
+func (l *lexis) newEntry(word string, c class) *lexisEntry {
+	return &lexisEntry{word, c, l.machine.refs(c), c.meets(l.machine.not), c.meets(l.keyOf), c.meets(l.keyWord)}
+}
+
+type lexisSlot struct {
+	hash  wordHash
+	entry *lexisEntry // nil if the slot is free
+}
+
+type wordHash uint32
+
+func hashOf(word string) (h wordHash) {
+	for i := range len(word) {
+		h = h*31 + wordHash(word[i])
+	}
+	return h
+}
+
+// slotOf returns where a table of a power of two entries has a word with the hash, or has it next.
+func slotOf(h wordHash, size int) int { return int(uint32(h)*0x9e3779b1>>8) & (size - 1) }
 
 // shapes are the classes of words with signs.
 type shapes struct{ url, mail, place, ident, peer, mark, image, number, raw, obscured class }
 
 func newLexis() *lexis {
 	v := words()
-	l := &lexis{wordKinds: v, machine: newMachine(v), entries: map[string]*lexisEntry{}}
+	l := &lexis{wordKinds: v, machine: newMachine(v)}
 	l.shapes = shapes{v.class("url"), v.class("mail"), v.class("place"), v.class("ident"), v.class("peer"), v.class("mark"), v.class("image"), v.class("number"), v.class("raw"), v.class("obscured")}
 	l.keyOf, l.keyWord, l.secret = v.class("keyOf"), v.class("keyWord"), v.class("secret")
 	l.detect = v.class("detect")
-	l.sentenceBegin, l.sentenceEnd = l.machine.refs(v.class("begin")), l.machine.refs(v.class("end"))
+	l.sentenceBegin, l.sentenceEnd = l.newEntry("", v.class("begin")), l.newEntry("", v.class("end"))
+	size := 1
+	for size < 4*len(v.kinds) { // so that most words have their own slot
+		size *= 2
+	}
+	l.entries = make([]lexisSlot, size)
 	for word, c := range v.kinds {
-		l.entries[word] = &lexisEntry{c, l.machine.refs(c)}
+		h := hashOf(word)
+		i := slotOf(h, size)
+		for l.entries[i].entry != nil {
+			i = (i + 1) % size
+		}
+		l.entries[i] = lexisSlot{h, l.newEntry(word, c)}
 		l.filter[word[0]%32][word[len(word)-1]%32] |= 1 << len(word)
 	}
 	return l
@@ -54,9 +88,19 @@ const maxWord = 40
 
 // entry returns the word of the lexicon, or nil. Capital letters count as small ones, and a curly apostrophe as a straight one.
 func (l *lexis) entry(word string) *lexisEntry {
-	if word == "" || len(word) > maxWord || l.filter[word[0]%32][word[len(word)-1]%32]>>len(word)&1 == 0 && word[len(word)-1] < utf8.RuneSelf && !strings.Contains(word, "’") {
+	if word == "" || len(word) > maxWord || !l.mayHave(word) && word[len(word)-1] < utf8.RuneSelf && !strings.Contains(word, "’") {
 		return nil
 	}
+	return l.find(word)
+}
+
+// mayHave reports whether the lexicon may have a word without curly apostrophes, of 1 to maxWord bytes.
+func (l *lexis) mayHave(word string) bool {
+	return l.filter[word[0]%32][word[len(word)-1]%32]>>len(word)&1 != 0
+}
+
+// find is entry for a word of at most maxWord bytes.
+func (l *lexis) find(word string) *lexisEntry {
 	var lower [maxWord]byte
 	n := 0
 	for i := 0; i < len(word); i++ {
@@ -71,7 +115,20 @@ func (l *lexis) entry(word string) *lexisEntry {
 		}
 		n++
 	}
-	return l.entries[string(lower[:n])]
+	return l.findSmall(string(lower[:n]))
+}
+
+// findSmall is find for a word without capital letters and curly apostrophes.
+func (l *lexis) findSmall(word string) *lexisEntry {
+	h := hashOf(word)
+	for i := slotOf(h, len(l.entries)); ; i = (i + 1) & (len(l.entries) - 1) {
+		switch s := &l.entries[i]; {
+		case s.entry == nil:
+			return nil
+		case s.hash == h && s.entry.word == word:
+			return s.entry
+		}
+	}
 }
 
 // A byteKind is a set of kinds of bytes.
@@ -103,8 +160,8 @@ var byteKinds = func() (all [256]byteKind) {
 	return all
 }()
 
-// read calls word with the kinds of each word, and end after each sentence with words.
-func (r *textReader) read(text string, word func(c class, refs []stepRef, from, to int), end func()) {
+// read calls word with each word, nil for one without kinds, and end after each sentence with words.
+func (r *textReader) read(text string, word func(e *lexisEntry, from, to int), end func()) {
 	any := false
 	for at := 0; at < len(text); {
 		from := at
@@ -130,10 +187,9 @@ func (r *textReader) read(text string, word func(c class, refs []stepRef, from, 
 		}
 		any = true
 		if has&^(smallByte|capitalByte|closingByte) == 0 {
-			r.plainWord(text, from, at, has, word)
+			word(r.plainWord(text[from:at], has), from, at)
 		} else {
-			c, refs := r.shapedWord(text[from:at])
-			word(c, refs, from, at)
+			word(r.shapedWord(text[from:at]), from, at)
 		}
 		if last := text[at-1]; (last == '.' || last == '!' || last == '?') && !isShortForm(text[from:at]) {
 			end()
@@ -145,9 +201,9 @@ func (r *textReader) read(text string, word func(c class, refs []stepRef, from, 
 	}
 }
 
-// plainWord reads a word of letters, with signs around it or between them.
-func (r *textReader) plainWord(text string, from, to int, has byteKind, word func(c class, refs []stepRef, from, to int)) {
-	core := text[from:to]
+// plainWord returns a word of letters, with signs around it or between them.
+func (r *textReader) plainWord(word string, has byteKind) *lexisEntry {
+	core := word
 	if has&closingByte != 0 {
 		for core != "" && byteKinds[core[0]] == closingByte {
 			core = core[1:]
@@ -155,54 +211,61 @@ func (r *textReader) plainWord(text string, from, to int, has byteKind, word fun
 		for core != "" && byteKinds[core[len(core)-1]] == closingByte {
 			core = core[:len(core)-1]
 		}
-		if core == "" || strings.ContainsAny(core, ".,;:!?()\"") || text[to-1] == ':' && has&capitalByte != 0 || text[from] == '.' {
-			c, refs := r.shapedWord(text[from:to])
-			word(c, refs, from, to)
-			return
+		if core == "" || hasClosing(core) || word[len(word)-1] == ':' && has&capitalByte != 0 || word[0] == '.' {
+			return r.shapedWord(word)
 		}
 	}
 	if has&(capitalByte|smallByte) == capitalByte|smallByte && isIdentifier(core) {
-		c, refs := r.shapedWord(text[from:to])
-		word(c, refs, from, to)
-		return
+		return r.shapedWord(word)
 	}
-	if e := r.lexis.entry(core); e != nil {
-		word(e.class, e.refs, from, to)
-		return
+	if core == "" || len(core) > maxWord || !r.lexis.mayHave(core) {
+		return nil
 	}
-	word(class{}, nil, from, to)
+	if has&capitalByte == 0 {
+		return r.lexis.findSmall(core)
+	}
+	return r.lexis.find(core)
 }
 
-// asKey returns the kinds of a word, and the steps that wait for it. The word key is a secret after a word such as API.
-func (r *textReader) asKey(c class, refs []stepRef) (class, []stepRef) {
+// hasClosing reports whether a sign that often stands around a word is in it; an apostrophe does not count.
+func hasClosing(word string) bool {
+	for i := range len(word) {
+		if byteKinds[word[i]] == closingByte && word[i] != '\'' {
+			return true
+		}
+	}
+	return false
+}
+
+// asKey returns what a word means behind the word before. The word key is a secret after a word such as API.
+func (r *textReader) asKey(e *lexisEntry) *lexisEntry {
 	was := r.keyOf
-	r.keyOf = c.meets(r.lexis.keyOf)
-	if !was || !c.meets(r.lexis.keyWord) {
-		return c, refs
+	if r.keyOf = e != nil && e.keyOf; !was || e == nil || !e.keyWord {
+		return e
 	}
-	c = c.or(r.lexis.secret)
-	return c, r.refsOf(c)
+	return r.entryOf(e.class.or(r.lexis.secret))
 }
 
-// shapedWord returns the kinds of a word with signs, and the steps that wait for it.
-func (r *textReader) shapedWord(word string) (class, []stepRef) {
+// shapedWord returns a word with signs; nil if it has no kinds.
+func (r *textReader) shapedWord(word string) *lexisEntry {
 	c := r.classOf(word)
 	if c == (class{}) {
-		return c, nil
+		return nil
 	}
-	return c, r.refsOf(c)
+	return r.entryOf(c)
 }
 
-func (r *textReader) refsOf(c class) []stepRef {
-	refs, ok := r.shaped[c]
-	if !ok {
+// entryOf returns what words of the class have in common.
+func (r *textReader) entryOf(c class) *lexisEntry {
+	e := r.shaped[c]
+	if e == nil {
 		if r.shaped == nil {
-			r.shaped = map[class][]stepRef{}
+			r.shaped = map[class]*lexisEntry{}
 		}
-		refs = r.lexis.machine.refs(c)
-		r.shaped[c] = refs
+		e = r.lexis.newEntry("", c)
+		r.shaped[c] = e
 	}
-	return refs
+	return e
 }
 
 func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }
@@ -266,14 +329,21 @@ func isShortForm(word string) bool {
 // classOf returns the kinds of a word with the signs around it.
 func (r *textReader) classOf(word string) class {
 	c := r.shapeOf(word)
-	core := strings.TrimFunc(word, func(x rune) bool {
-		return x < utf8.RuneSelf && !isLetter(x) && (x < '0' || x > '9')
-	})
+	core := word
+	for core != "" && isEdge[core[0]] {
+		core = core[1:]
+	}
+	for core != "" && isEdge[core[len(core)-1]] {
+		core = core[:len(core)-1]
+	}
 	if core == "" {
 		core = word
 	}
-	if i := strings.LastIndexAny(core, `/('"`+"`"); i >= 0 {
-		c = c.or(r.kindsOf(core[i+1:]))
+	for i := len(core) - 1; i >= 0; i-- {
+		if isJoint[core[i]] {
+			c = c.or(r.kindsOf(core[i+1:]))
+			break
+		}
 	}
 	if len(core) > 40 {
 		return c
@@ -283,6 +353,15 @@ func (r *textReader) classOf(word string) class {
 	}
 	return c.or(r.kindsOf(core))
 }
+
+// isEdge says which bytes may stand around a word and belong to no word: those of ASCII that are neither letters nor digits. isJoint says which ones may join words.
+var isEdge, isJoint = func() (edge, joint [256]bool) {
+	for i := range utf8.RuneSelf {
+		edge[i] = !isWordByte(byte(i))
+		joint[i] = strings.IndexByte(`/('"`+"`", byte(i)) >= 0
+	}
+	return edge, joint
+}()
 
 func (r *textReader) kindsOf(word string) class {
 	if e := r.lexis.entry(word); e != nil {
@@ -448,6 +527,9 @@ func isSecretPlace(word string) bool {
 	if len(word) < 4 || !strings.ContainsAny(word, "._/") || strings.Contains(word, "://") && !strings.Contains(word, "169.254.169.254") && !strings.Contains(word, "metadata.google.internal") {
 		return false
 	}
+	if !mayBeSecretPlace(word) {
+		return false
+	}
 	low := strings.ToLower(strings.Trim(word, "`'\"()[]{}<>*,;:!?"))
 	low = strings.TrimRight(low, ".")
 	if strings.HasSuffix(low, ".pub") || strings.Contains(low, "example") || strings.HasSuffix(low, "authorized_keys") || strings.HasSuffix(low, "known_hosts") {
@@ -466,6 +548,25 @@ func isSecretPlace(word string) bool {
 	return false
 }
 
+// mayBeSecretPlace reports whether the word has, in small or capital letters, the first two bytes of something that isSecretPlace looks for.
+func mayBeSecretPlace(word string) bool {
+	for i := range len(word) - 1 {
+		if word[i] >= utf8.RuneSelf || secretPairs[pairOf(word[i], word[i+1])] {
+			return true // a letter that is not of ASCII can be a capital letter of one that is
+		}
+	}
+	return word[len(word)-1] >= utf8.RuneSelf
+}
+
+func pairOf(a, b byte) int { return int(a|' ')<<5&0xfff ^ int(b|' ') }
+
+var secretPairs = func() (all [1 << 12]bool) {
+	for _, part := range append([]string{".env", "*."}, secretPlaces...) {
+		all[pairOf(part[0], part[1])] = true
+	}
+	return all
+}()
+
 // isWordByte reports whether a letter or digit of ASCII continues a name.
 func isWordByte(c byte) bool {
 	return byteKinds[c]&(smallByte|capitalByte) != 0 || '0' <= c && c <= '9'
@@ -478,6 +579,3 @@ var secretPlacesFrom = func() (all [256][]string) {
 	}
 	return all
 }()
-
-// isLetter reports whether the character is a letter of ASCII.
-func isLetter(r rune) bool { return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' }

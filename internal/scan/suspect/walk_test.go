@@ -112,7 +112,7 @@ func TestTheMachineMatchesWhatTryingEachWayMatches(t *testing.T) {
 		}
 		got := map[*pattern]bool{}
 		for _, w := range words {
-			matching.next(w.class, l.machine.refs(w.class), 0, w.ends, func(p *pattern, _ mark) { got[p] = true })
+			matching.next(l.newEntry("", w.class), 0, w.ends, func(p *pattern, _ mark) { got[p] = true })
 		}
 		matching.endSentence()
 		for i := range l.machine.patterns {
