@@ -175,7 +175,7 @@ func (sp *Spawner) machine() (m wall.Machine) {
 	if m.Home != "" {
 		m.Home = filepath.Clean(m.Home)
 	}
-	m.Dir, _ = os.Getwd()        // or no folder that can be named
+	m.Dir, _ = os.Getwd() // or no folder that can be named
 	m.Root = os.Geteuid() == 0
 	if sp.Own != nil {
 		m.Own = sp.Own()
