@@ -2,12 +2,7 @@
 
 package wall
 
-import (
-	"fmt"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
-)
+import "golang.org/x/sys/unix"
 
 // A filter of system calls is a small program that the kernel runs before each call. It sees the number of the call and its six arguments,
 // and cannot follow pointers.
@@ -148,16 +143,4 @@ func (o *Order) filterStrict(f *filter) {
 		f.argument(1, 0xf)
 		f.refuseUnless(unix.SOCK_STREAM, unix.SOCK_SEQPACKET)
 	})
-}
-
-// restrictCalls takes on the order's filter of calls, for this thread. The thread must have no_new_privs.
-func (o *Order) restrictCalls() error {
-	f := o.callFilter()
-	program := unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]}
-	// Without this flag, older kernels slow the program down against attacks on processors, which every program here could make anyway.
-	const flags = unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW
-	if _, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&program))); errno != 0 {
-		return fmt.Errorf("filter system calls: %w", errno)
-	}
-	return nil
 }

@@ -398,7 +398,7 @@ func TestWallsForHostsNeedANetworkOfTheirOwn(t *testing.T) {
 func raiseHere() {
 	s := &switchboard.Server{Command: []string{"/bin/true"}, Walls: switchboard.Confinement{Level: switchboard.SandboxStrict, Hosts: []switchboard.HostPort{{Name: "127.0.0.1", Port: 9}}}}
 	runtime.LockOSThread()
-	_, err := wall.Plan(s, "/bin/true", nil, wall.Machine{}).Raise()
+	_, _, err := wall.Plan(s, "/bin/true", nil, wall.Machine{}).Start(&wall.Launch{Path: "/bin/true", Args: []string{"true"}, Files: [3]int{3, 3, 3}})
 	fmt.Println(err)
 }
 

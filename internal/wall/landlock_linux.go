@@ -69,8 +69,8 @@ func kernelRights(r rights) (all uint64) {
 	return all
 }
 
-// restrictFiles takes on the order's rules by Landlock, for this thread. fixed are as for rules.
-func (o *Order) restrictFiles(abi int) (fixed []string, err error) {
+// makeRules returns the order's rules as an open file of Landlock, which the caller closes. fixed are as for rules.
+func (o *Order) makeRules(abi int) (set int, fixed []string, err error) {
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: handledFiles(abi)}
 	if abi >= abiNetwork && o.NoNetwork {
 		attr.Handled_access_net = unix.LANDLOCK_ACCESS_NET_BIND_TCP | unix.LANDLOCK_ACCESS_NET_CONNECT_TCP
@@ -78,21 +78,18 @@ func (o *Order) restrictFiles(abi int) (fixed []string, err error) {
 	if abi >= abiScope {
 		attr.Scoped = unix.LANDLOCK_SCOPE_SIGNAL | unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET
 	}
-	set, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Offsetof(attr.Quiet_access_fs), 0)
+	fd, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Offsetof(attr.Quiet_access_fs), 0)
 	if errno != 0 {
-		return nil, fmt.Errorf("make rules: %w", errno)
+		return -1, nil, fmt.Errorf("make rules: %w", errno)
 	}
-	defer unix.Close(int(set)) //nolint:errcheck // it was not written to
 	rules, fixed := o.rules(systemDisk{})
 	for _, r := range rules {
-		if err := addRule(int(set), r, attr.Handled_access_fs); err != nil {
-			return nil, err
+		if err := addRule(int(fd), r, attr.Handled_access_fs); err != nil {
+			unix.Close(int(fd)) //nolint:errcheck // it was not written to
+			return -1, nil, err
 		}
 	}
-	if _, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, set, 0, 0); errno != 0 {
-		return nil, fmt.Errorf("take on rules: %w", errno)
-	}
-	return fixed, nil
+	return int(fd), fixed, nil
 }
 
 // addRule adds a rule to a set of rules. A path that cannot be opened cannot be used either, and gets no rule.

@@ -324,8 +324,8 @@ func TestTheHomeIsFixedIfAFileInItIsNamed(t *testing.T) {
 
 func TestAnOpenServerHasNoWalls(t *testing.T) {
 	o := Plan(&switchboard.Server{Walls: switchboard.Confinement{Level: switchboard.SandboxOff}}, "/bin/tool", nil, ourMachine)
-	if e, err := o.Raise(); err != nil || len(e.Walls)+len(e.Missing) > 0 || o.OwnTemp {
-		t.Errorf("%+v, %v", e, err)
+	if o.Level != switchboard.SandboxOff || o.OwnTemp || o.Exec != nil {
+		t.Errorf("its order is %+v", o)
 	}
 }
 

@@ -1,9 +1,8 @@
 // Package wall limits what the program of a server can do.
 //
 // It decides, from the server's settings and the places of the machine, which files the program may read, change and execute, which calls of
-// the system it may make, and how many resources it may use (Plan: a pure function). On Linux it takes on these limits (Order.Raise) for the
-// calling thread and for everything that this thread starts from then on, and reports which of them are in effect. It never starts or ends a
-// program: package process does that.
+// the system it may make, and how many resources it may use (Plan: a pure function). On Linux it starts the program within these limits
+// (Order.Start), and reports which of them are in effect. Package process ends the program.
 //
 // The files are Landlock's part. Landlock knows only what is allowed, and a rule for a folder holds for everything below it. So a folder with
 // something hidden in it gets no rule. Instead, each of its other entries gets one, and an entry that is made later has none.

@@ -15,8 +15,13 @@ func onOtherThread(f func()) { f() }
 // adoptOrphans does nothing on this system.
 func adoptOrphans() error { return nil }
 
-// raise says which walls are missing: all of them.
-func (w *guardedProgram) raise(o *wall.Order, _ *os.File) (wall.InEffect, error) { return o.Raise() }
+// launch starts the program, and says which walls are missing: all of them.
+func (w *guardedProgram) launch(o *wall.Order, _ [3]*os.File) (walls wall.InEffect, err error) {
+	if walls, err = o.Raise(); err == nil {
+		err = w.cmd.Start()
+	}
+	return walls, err
+}
 
 // watchLimits does nothing: there are no limits here.
 func (w *guardedProgram) watchLimits() {}

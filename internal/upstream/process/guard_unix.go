@@ -229,9 +229,7 @@ func (w *guardedProgram) start(command []string, orders *bufio.Reader) (walls wa
 	started := make(chan error, 1)
 	go onOtherThread(func() {
 		var err error
-		if walls, err = w.raise(&order, files[2]); err == nil {
-			err = w.cmd.Start()
-		}
+		walls, err = w.launch(&order, files)
 		started <- err
 		if err == nil {
 			select {} // the program must end with the guard, and not with a thread of the guard

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wall"
 	"github.com/summit-switchboard/switchboard/internal/wall/passage"
 )
@@ -25,21 +26,32 @@ func explainStart(guard *exec.Cmd, err error) error {
 	return &wall.UnavailableError{Lack: wall.MissingWall{Wall: wall.Network, Why: passage.WhyForbidden(err)}}
 }
 
-// raise takes on the walls of an order, for this thread. If the order names hosts, the thread gets a network of its own first: the walls forbid that later. The
-// guard's other threads stay in the network of the machine, and carry the program's connections. They write to its stderr which hosts it does not reach.
-func (w *guardedProgram) raise(o *wall.Order, stderr *os.File) (walls wall.InEffect, err error) {
-	if len(o.Hosts) == 0 {
-		return o.Raise()
+// launch starts the program with its walls. If the order names hosts, this thread gets a network of its own first, which the program inherits. The guard's
+// other threads stay in the network of the machine, and carry the program's connections. They write to its stderr which hosts it does not reach.
+func (w *guardedProgram) launch(o *wall.Order, files [3]*os.File) (walls wall.InEffect, err error) {
+	if o.Level == switchboard.SandboxOff {
+		walls.Level, walls.Walls = o.Level, []string{}
+		return walls, w.cmd.Start()
 	}
-	words, err := unix.FcntlInt(stderr.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return walls, err
+	if len(o.Hosts) > 0 {
+		words, err := unix.FcntlInt(files[2].Fd(), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return walls, err
+		}
+		network, err := passage.Open(o.Hosts)
+		if err != nil {
+			return walls, &wall.UnavailableError{Lack: wall.MissingWall{Wall: wall.Network, Why: err.Error()}}
+		}
+		w.network = network
+		network.Serve(os.NewFile(uintptr(words), "stderr"))
 	}
-	network, err := passage.Open(o.Hosts)
-	if err != nil {
-		return walls, &wall.UnavailableError{Lack: wall.MissingWall{Wall: wall.Network, Why: err.Error()}}
+	l := wall.Launch{Path: w.cmd.Path, Args: w.cmd.Args, Env: w.cmd.Env}
+	for i, f := range files {
+		l.Files[i] = int(f.Fd())
 	}
-	w.network = network
-	network.Serve(os.NewFile(uintptr(words), "stderr"))
-	return o.Raise()
+	pid, walls, err := o.Start(&l)
+	if err == nil {
+		w.cmd.Process, err = os.FindProcess(pid)
+	}
+	return walls, err
 }
