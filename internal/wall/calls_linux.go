@@ -112,6 +112,17 @@ func (o *Order) callFilter() filter {
 		f.ifEqual(tiocsti, refuseCall)
 		f.ifEqual(tioclinux, refuseCall)
 	})
+	// Those of other processes are the user's, too.
+	f.ofCall(unix.SYS_PRLIMIT64, func(f *filter) {
+		f.argument(0, 0)
+		f.refuseUnless(0)
+	})
+	f.ofCall(unix.SYS_SETPRIORITY, func(f *filter) {
+		f.argument(0, 0)
+		f.refuseUnless(unix.PRIO_PROCESS)
+		f.argument(1, 0)
+		f.refuseUnless(0)
+	})
 	if o.NoNetwork || o.OnlyIP {
 		o.filterStrict(&f)
 	}

@@ -40,7 +40,21 @@ var escapes = map[string]func(word string) error{
 	},
 	"open":        openFile,
 	"signal":      func(pid string) error { return syscall.Kill(number(pid), 0) },
-	"parent":      func(string) error { return syscall.Kill(os.Getppid(), 0) },
+	"parent":      func(string) error { return anyThread(os.Getppid(), func(tid int) error { return syscall.Kill(tid, 0) }) },
+	"leash": func(file string) error {
+		return anyThread(os.Getppid(), func(tid int) error {
+			f, err := os.OpenFile(fmt.Sprintf("/proc/%d/%s", tid, file), os.O_WRONLY, 0)
+			if err == nil {
+				_ = f.Close()
+			}
+			return err
+		})
+	},
+	"limits": func(pid string) error {
+		var limit unix.Rlimit
+		return unix.Prlimit(number(pid), unix.RLIMIT_NOFILE, nil, &limit)
+	},
+	"priority":    func(pid string) error { return unix.Setpriority(unix.PRIO_PROCESS, number(pid), 19) },
 	"ptrace":      ptrace,
 	"vm":          readMemory,
 	"abstract":    func(name string) error { return dial("unix", "@"+name) },
@@ -301,4 +315,15 @@ func startDaemon(string) error {
 
 func init() {
 	escapes["wait"] = func(string) error { time.Sleep(time.Hour); return nil } // until it is killed
+}
+
+// anyThread tries something on each thread of a process, until it works.
+func anyThread(pid int, try func(tid int) error) error {
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	for _, thread := range threads {
+		if err = try(number(thread.Name())); err == nil {
+			return nil
+		}
+	}
+	return err
 }

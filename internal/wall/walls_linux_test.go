@@ -102,6 +102,7 @@ func newPlace(t *testing.T, dir string) *place {
 	for _, name := range []string{"environ", "mem", "fd/0"} {
 		p.words[name] = "/proc/" + p.words["pid"] + "/" + name
 	}
+	p.words["leash"], p.words["report"], p.words["memory"] = "fd/0", "fd/1", "mem"
 	p.words["abstract"] = fmt.Sprintf("wall-test-%d", os.Getpid())
 	p.words["docker"] = filepath.Join(dir, "docker.sock")
 	p.words["syslog"] = filepath.Join(dir, "syslog.sock")
@@ -194,6 +195,11 @@ var attempts = []attempt{
 	{name: "process_vm_readv", escape: "vm", word: "pid"},
 	{name: "a signal to another process", escape: "signal", word: "pid"},
 	{name: "a signal to its guard", escape: "parent"},
+	{name: "what Switchboard tells its guard", escape: "leash", word: "leash"},
+	{name: "what its guard reports", escape: "leash", word: "report"},
+	{name: "the memory of its guard", escape: "leash", word: "memory"},
+	{name: "the limits of another process", escape: "limits", word: "pid"},
+	{name: "the priority of another process", escape: "priority", word: "pid"},
 	{name: "ptrace", escape: "ptrace", word: "pid"},
 	{name: "an abstract socket", escape: "abstract", word: "abstract"},
 	{name: "the socket of docker or of an ssh agent", escape: "unix", word: "docker", standard: true},
