@@ -11,8 +11,10 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/dial"
@@ -158,7 +160,7 @@ func TestCloseEndsWhatIsOpen(t *testing.T) {
 	_ = server.SetDeadline(time.Now().Add(wait.Bound))
 	c.Passage.Close()
 	for _, conn := range []net.Conn{program, server} {
-		if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, context.DeadlineExceeded) {
+		if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("it is open: %v", err)
 		}
 	}
@@ -169,23 +171,47 @@ func TestCloseEndsWhatIsOpen(t *testing.T) {
 	}
 }
 
+// A queue is a listener that accepts what the test puts into it, until the test closes it.
+type queue struct {
+	net.Listener
+	conns chan net.Conn
+}
+
+func (q queue) Accept() (net.Conn, error) {
+	if conn, ok := <-q.conns; ok {
+		return conn, nil
+	}
+	return nil, net.ErrClosed
+}
+
 // A connection beyond the bound waits until another one has ended.
 func TestMoreConnectionsThanTheBoundWait(t *testing.T) {
-	c := newCarrier(t, func(p *Passage) { p.slots = make(chan struct{}, 2) })
-	first, _, third := c.connect(t), c.connect(t), c.connect(t)
-	wait.Receive(t, "the first does not arrive", c.there)
-	wait.Receive(t, "the second does not arrive", c.there)
-	select {
-	case <-c.there:
-		t.Fatal("the third has arrived")
-	default:
-	}
-	reset(first)
-	server := wait.Receive(t, "the third does not arrive", c.there)
-	_, _ = third.Write([]byte("x"))
-	if _, err := server.Read(make([]byte, 1)); err != nil {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		p := newPassage(known())
+		var dials atomic.Int64
+		end := make(chan struct{})
+		p.dial = func(context.Context, string, string) (net.Conn, error) {
+			dials.Add(1)
+			<-end
+			return nil, errors.New("no route")
+		}
+		q := queue{conns: make(chan net.Conn)}
+		defer func() { p.close(); close(q.conns) }()
+		go p.accept(openDoor{doorTo("api.example.com:443"), q})
+		for range maxConnections + 1 {
+			q.conns <- &net.TCPConn{}
+		}
+		synctest.Wait()
+		if n := dials.Load(); n != maxConnections {
+			t.Errorf("%d connections are carried at once, want %d", n, maxConnections)
+		}
+		end <- struct{}{}
+		synctest.Wait()
+		if n := dials.Load(); n != maxConnections+1 {
+			t.Errorf("%d connections have been carried when one has ended, want %d", n, maxConnections+1)
+		}
+		close(end)
+	})
 }
 
 func TestADoorThatIsNotUsedTakesNoSlot(t *testing.T) {
