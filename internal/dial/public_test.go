@@ -116,13 +116,25 @@ func TestSS01SS05PublicOpensNoConnectionInward(t *testing.T) {
 
 // A program reaches what the operator wrote: an address, or a name with a public address. The owner of a name cannot lead it inward.
 func TestSS01SS05AProgramsNameLeadsToPublicAddressesOnly(t *testing.T) {
-	useHosts(t, "127.0.0.1 localhost\n10.0.0.5 db.example.com\n127.0.1.1 here.example.com\n169.254.169.254 meta.example.com\n")
+	useHosts(t, "127.0.0.1 localhost\n10.0.0.5 db.example.com\n127.0.1.1 here.example.com\n169.254.169.254 meta.example.com\n93.184.215.20 self.example.com\n0.0.0.0 ads.example.com\n:: ads.example.com\n")
+	useInterfaces(t, nil, "127.0.0.1/8", "93.184.215.20/24", "2606:4700:4700::20/64")
 	for _, tt := range []struct {
 		host, addr string
 		may        bool
 	}{
 		{"api.example.com", "93.184.215.14", true},
 		{"api.example.com", "2606:4700:4700::1111", true},
+		{"api.example.com", "93.184.215.20", false}, // an interface of this machine has it
+		{"api.example.com", "::ffff:93.184.215.20", false},
+		{"api.example.com", "2606:4700:4700::20", false},
+		{"localhost", "93.184.215.20", false},
+		{"self.example.com", "93.184.215.20", true},
+		{"self.example.com", "2606:4700:4700::20", false},
+		{"93.184.215.20", "93.184.215.20", true},
+		{"ads.example.com", "0.0.0.0", false}, // a list against advertising blocks the name
+		{"ads.example.com", "::", false},
+		{"ads.example.com", "::ffff:0.0.0.0", false},
+		{"0.0.0.0", "0.0.0.0", true},
 		{"api.example.com", "10.0.0.5", false}, // another name has it in the file of hosts
 		{"api.example.com", "127.0.0.1", false},
 		{"api.example.com", "0.0.0.0", false},
@@ -173,4 +185,40 @@ func TestSS01SS05AProgramsNameLeadsToPublicAddressesOnly(t *testing.T) {
 func isNotPublic(err error) bool {
 	_, ok := errors.AsType[*NotPublicError](err)
 	return ok
+}
+
+func TestSS05AProgramsNameLeadsNowhereWhereTheAddressesOfTheMachineAreUnknown(t *testing.T) {
+	useHosts(t, "93.184.215.20 self.example.com\n")
+	useInterfaces(t, errors.New("no netlink"))
+	for host, may := range map[string]bool{"api.example.com": false, "self.example.com": true, "93.184.215.20": true} {
+		if err := checkForProgram(host, "tcp4", netip.MustParseAddrPort("93.184.215.20:443")); (err == nil) != may {
+			t.Errorf("%s: %v", host, err)
+		}
+	}
+}
+
+func TestSS05TheErrorSaysThatAnAddressIsOneOfThisMachine(t *testing.T) {
+	useHosts(t, "")
+	useInterfaces(t, nil, "93.184.215.20/24")
+	const want = `the host "api.example.com" leads to 93.184.215.20, which is an address of this machine`
+	if err := checkForProgram("api.example.com", "tcp4", netip.MustParseAddrPort("93.184.215.20:443")); !isNotPublic(err) || err.Error() != want {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// useInterfaces gives the machine other addresses.
+func useInterfaces(t *testing.T, err error, prefixes ...string) {
+	t.Helper()
+	was := interfaceAddrs
+	t.Cleanup(func() { interfaceAddrs = was })
+	interfaceAddrs = func() (all []net.Addr, _ error) {
+		for _, p := range prefixes {
+			ip, n, err := net.ParseCIDR(p)
+			if err != nil {
+				t.Error(err)
+			}
+			all = append(all, &net.IPNet{IP: ip, Mask: n.Mask})
+		}
+		return all, err
+	}
 }

@@ -24,8 +24,8 @@ const (
 	maxConnections = 128 // the next ones wait
 	maxQuestioners = 8   // connections of DNS over TCP
 	maxQuestion    = 4096
-	maxSubjects    = 64 // that the operator is told about, while the program runs
-	maxLines       = 3  // about one of them
+	maxLines       = 3  // for the operator about one permitted host, while the program runs
+	maxUnknown     = 64 // names that the operator is told about, while the program runs
 )
 
 // Time limits.
@@ -47,11 +47,12 @@ type Passage struct {
 
 	ctx   context.Context // ends with the passage
 	close context.CancelFunc
-	slots chan struct{} // one is held for each connection
-	lines chan string   // for the operator
-	wrote chan struct{} // closed when all lines are written; nil before Serve
-	mu    sync.Mutex    // guards told
-	told  map[string][]string
+	slots chan struct{}       // one is held for each connection
+	lines chan string         // for the operator
+	wrote chan struct{}       // closed when all lines are written; nil before Serve
+	mu    sync.Mutex          // guards told and asked
+	told  map[string][]string // lines about each permitted host
+	asked map[string]bool     // names that the operator was told about
 }
 
 // An openDoor is a door with its listener.
@@ -64,7 +65,8 @@ type openDoor struct {
 func newPassage(inner innerNetwork) *Passage {
 	p := &Passage{
 		inner: inner, dial: dial.ForProgram, halfTime: halfClosedTimeout,
-		slots: make(chan struct{}, maxConnections), lines: make(chan string, maxSubjects), told: map[string][]string{},
+		slots: make(chan struct{}, maxConnections), lines: make(chan string, maxUnknown+1+maxLines*len(inner.doors)), // room for all that there can be
+		told: map[string][]string{}, asked: map[string]bool{},
 	}
 	p.ctx, p.close = context.WithCancel(context.Background())
 	return p
@@ -120,18 +122,23 @@ func (p *Passage) Close() {
 	}
 }
 
-// tell writes a line about a subject for the operator: each line once, and a few about each subject.
-func (p *Passage) tell(subject, line string) {
+// tellUnreached tells the operator why a permitted host was not reached: each line once, and a few about each host.
+func (p *Passage) tellUnreached(to switchboard.HostPort, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	lines, known := p.told[subject]
-	if slices.Contains(lines, line) || len(lines) >= maxLines || !known && len(p.told) >= maxSubjects {
-		return
+	line := fmt.Sprintf("the program does not reach %s: %s", to, whyNotReached(err))
+	if lines := p.told[to.String()]; len(lines) < maxLines && !slices.Contains(lines, line) && p.queue(line) {
+		p.told[to.String()] = append(lines, line)
 	}
-	p.told[subject] = append(lines, line)
+}
+
+// queue puts a line into the queue of those that are to be written, and reports whether it found room.
+func (p *Passage) queue(line string) bool {
 	select {
 	case p.lines <- line:
-	default: // the operator has enough to read
+		return true
+	default:
+		return false
 	}
 }
 
@@ -165,7 +172,7 @@ func (p *Passage) carry(in *net.TCPConn, to switchboard.HostPort) {
 	defer cancel()
 	conn, err := p.dial(ctx, "tcp", to.String())
 	if err != nil {
-		p.tell(to.String(), fmt.Sprintf("the program does not reach %s: %s", to, whyNotReached(err)))
+		p.tellUnreached(to, err)
 		reset(in)
 		return
 	}
@@ -179,7 +186,7 @@ func (p *Passage) carry(in *net.TCPConn, to switchboard.HostPort) {
 			err = to.CloseWrite()
 		}
 		if err != nil {
-			reset(in, out) // an end that is none must not look like one
+			reset(in, out) // text that was cut off must not look complete
 			return
 		}
 		deadline := time.Now().Add(p.halfTime)
@@ -200,13 +207,19 @@ func reset(conns ...*net.TCPConn) {
 
 // whyNotReached says why a host was not reached, with the remedy.
 func whyNotReached(err error) string {
-	if refused, ok := errors.AsType[*dial.NotPublicError](err); ok {
+	refused, ok := errors.AsType[*dial.NotPublicError](err)
+	switch {
+	case !ok:
+		return err.Error()
+	case refused.Addr.Unmap().IsUnspecified():
+		return refused.Error() + "; a list against advertising may block the name: look into /etc/hosts"
+	default:
 		return refused.Error() + "; if the program may reach it, permit the address, or give the name this address in /etc/hosts"
 	}
-	return err.Error()
 }
 
-// tellUnknown tells the operator about a name that the program has asked for in vain. It tells nothing about a permitted name with a domain of resolv.conf
+// tellUnknown tells the operator about a name that the program has asked for in vain: each once, and a bounded number, because a program can make up
+// names to hide one. It tells nothing about a permitted name with a domain of resolv.conf
 // behind it: libraries ask for that too.
 func (p *Passage) tellUnknown(asked string) {
 	for name := range p.inner.names {
@@ -214,7 +227,15 @@ func (p *Passage) tellUnknown(asked string) {
 			return
 		}
 	}
-	p.tell("? "+asked, "the program asked for the host "+strconv.QuoteToASCII(asked)+", which its permissions do not name")
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	line := "the program asked for the host " + strconv.QuoteToASCII(asked) + ", which its permissions do not name"
+	if len(p.asked) == maxUnknown {
+		line = "the program asked for more such hosts; until its next start, no more are named here"
+	}
+	if len(p.asked) <= maxUnknown && !p.asked[asked] && p.queue(line) {
+		p.asked[asked] = true
+	}
 }
 
 // answerOverUDP answers questions.

@@ -11,8 +11,10 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/dial"
@@ -158,7 +160,7 @@ func TestCloseEndsWhatIsOpen(t *testing.T) {
 	_ = server.SetDeadline(time.Now().Add(wait.Bound))
 	c.Passage.Close()
 	for _, conn := range []net.Conn{program, server} {
-		if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, context.DeadlineExceeded) {
+		if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("it is open: %v", err)
 		}
 	}
@@ -169,23 +171,47 @@ func TestCloseEndsWhatIsOpen(t *testing.T) {
 	}
 }
 
+// A queue is a listener that accepts what the test puts into it, until the test closes it.
+type queue struct {
+	net.Listener
+	conns chan net.Conn
+}
+
+func (q queue) Accept() (net.Conn, error) {
+	if conn, ok := <-q.conns; ok {
+		return conn, nil
+	}
+	return nil, net.ErrClosed
+}
+
 // A connection beyond the bound waits until another one has ended.
 func TestMoreConnectionsThanTheBoundWait(t *testing.T) {
-	c := newCarrier(t, func(p *Passage) { p.slots = make(chan struct{}, 2) })
-	first, _, third := c.connect(t), c.connect(t), c.connect(t)
-	wait.Receive(t, "the first does not arrive", c.there)
-	wait.Receive(t, "the second does not arrive", c.there)
-	select {
-	case <-c.there:
-		t.Fatal("the third has arrived")
-	default:
-	}
-	reset(first)
-	server := wait.Receive(t, "the third does not arrive", c.there)
-	_, _ = third.Write([]byte("x"))
-	if _, err := server.Read(make([]byte, 1)); err != nil {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		p := newPassage(known())
+		var dials atomic.Int64
+		end := make(chan struct{})
+		p.dial = func(context.Context, string, string) (net.Conn, error) {
+			dials.Add(1)
+			<-end
+			return nil, errors.New("no route")
+		}
+		q := queue{conns: make(chan net.Conn)}
+		defer func() { p.close(); close(q.conns) }()
+		go p.accept(openDoor{doorTo("api.example.com:443"), q})
+		for range maxConnections + 1 {
+			q.conns <- &net.TCPConn{}
+		}
+		synctest.Wait()
+		if n := dials.Load(); n != maxConnections {
+			t.Errorf("%d connections are carried at once, want %d", n, maxConnections)
+		}
+		end <- struct{}{}
+		synctest.Wait()
+		if n := dials.Load(); n != maxConnections+1 {
+			t.Errorf("%d connections have been carried when one has ended, want %d", n, maxConnections+1)
+		}
+		close(end)
+	})
 }
 
 func TestADoorThatIsNotUsedTakesNoSlot(t *testing.T) {
@@ -233,7 +259,7 @@ func TestTheOperatorReadsOnceWhatAProgramDoesNotReach(t *testing.T) {
 	for i := range 2 * maxLines {
 		try(fmt.Errorf("no route from port %d", i))
 	}
-	for i := range 3 * maxSubjects {
+	for i := range 3 * maxUnknown {
 		c.tellUnknown(fmt.Sprintf("x%d.example.com", i))
 		c.tellUnknown(fmt.Sprintf("x%d.example.com", i))
 	}
@@ -249,8 +275,61 @@ switchboard: the program asked for the host "x0.example.com", which its permissi
 	if !strings.HasPrefix(got, want) {
 		t.Errorf("the words are\n%s", got)
 	}
-	if lines := strings.Count(got, "\n"); lines > maxSubjects+maxLines-1 || strings.Contains(got, "corp") {
+	if lines := strings.Count(got, "\n"); lines > maxLines+maxUnknown+1 || strings.Contains(got, "corp") {
 		t.Errorf("%d lines:\n%s", lines, got)
+	}
+}
+
+// A program can make up names. They do not hide why a permitted host was not reached.
+func TestMadeUpNamesTakeNoRoomFromPermittedHosts(t *testing.T) {
+	permitted := hosts("api.example.com:443", "db.example.com:5432")
+	p, w := newPassage(layOut(permitted, nil, func(string) []netip.Addr { return nil })), newWords()
+	for i := range 3 * maxUnknown {
+		p.tellUnknown(fmt.Sprintf("x%d.example.org", i))
+	}
+	var want strings.Builder
+	for i := range maxUnknown {
+		fmt.Fprintf(&want, "switchboard: the program asked for the host \"x%d.example.org\", which its permissions do not name\n", i)
+	}
+	want.WriteString("switchboard: the program asked for more such hosts; until its next start, no more are named here\n")
+	for _, h := range permitted {
+		for i := range maxLines {
+			p.tellUnreached(h, fmt.Errorf("fault %d", i))
+			fmt.Fprintf(&want, "switchboard: the program does not reach %s: fault %d\n", h, i)
+		}
+	}
+	p.Serve(w)
+	p.Close()
+	if got := w.String(); got != want.String() {
+		t.Errorf("the words are\n%s", got)
+	}
+}
+
+func TestALineThatFoundNoRoomIsToldTheNextTime(t *testing.T) {
+	p := newPassage(known())
+	p.lines = make(chan string, 1)
+	for name, tell := range map[string]func(){
+		"a permitted host": func() { p.tellUnreached(hosts("api.example.com:443")[0], errors.New("no route")) },
+		"an unknown name":  func() { p.tellUnknown("x.example.org") },
+	} {
+		p.lines <- "another line"
+		tell()
+		<-p.lines
+		if tell(); len(p.lines) != 1 {
+			t.Errorf("%s: it is not told", name)
+			continue
+		}
+		<-p.lines
+	}
+}
+
+// The remedy for a private address does not help against a list that blocks a name.
+func TestTheLineAboutABlockedNamePointsToTheList(t *testing.T) {
+	for _, ip := range []string{"0.0.0.0", "::"} {
+		want := `the host "api.example.com" leads to ` + ip + `, which is not a public address; a list against advertising may block the name: look into /etc/hosts`
+		if got := whyNotReached(fmt.Errorf("dial: %w", &dial.NotPublicError{Host: "api.example.com", Addr: netip.MustParseAddr(ip)})); got != want {
+			t.Errorf("%s: %s", ip, got)
+		}
 	}
 }
 
@@ -269,12 +348,12 @@ func (w heldWords) Write(b []byte) (int, error) {
 func TestCloseReturnsWhenTheLastLineIsWritten(t *testing.T) {
 	p, w := newPassage(known()), newWords()
 	p.Serve(heldWords{w, p})
-	for i := range maxSubjects {
-		p.tell(fmt.Sprint(i), "a line")
+	for i := range maxUnknown {
+		p.tellUnknown(fmt.Sprintf("x%d.example.org", i))
 	}
 	p.Close()
-	if lines := strings.Count(w.String(), "\n"); lines != maxSubjects {
-		t.Errorf("%d lines are written, want %d", lines, maxSubjects)
+	if lines := strings.Count(w.String(), "\n"); lines != maxUnknown {
+		t.Errorf("%d lines are written, want %d", lines, maxUnknown)
 	}
 }
 
@@ -293,7 +372,7 @@ func TestCloseDoesNotWaitForAFullPipe(t *testing.T) {
 	_ = w.SetWriteDeadline(time.Time{})
 	p := newPassage(known())
 	p.Serve(w)
-	p.tell("x", "a line")
+	p.tellUnknown("x.example.org")
 	closed := make(chan struct{})
 	go func() { p.Close(); close(closed) }()
 	wait.Receive(t, "Close waits", closed)

@@ -36,7 +36,7 @@ type door struct {
 // An innerNetwork is all that exists in the network of a program.
 type innerNetwork struct {
 	addresses []innerAddress        // of the loopback interface, besides its own
-	doors     []door                // sorted by nothing; each place once
+	doors     []door                // in no order; each place once
 	names     map[string]netip.Addr // what DNS answers
 	resolvers []netip.Addr          // where it answers
 }
