@@ -439,8 +439,9 @@ func TestANameLeadsAProgramToPublicAddressesAlone(t *testing.T) {
 		}
 		return
 	}
-	const public, private = "93.184.215.14", "10.9.8.7"
-	raiseLoopback(t, public, private)
+	// The whole network of own leads to loopback, and own alone is an address of this machine.
+	const own, public, private = "93.184.215.1", "93.184.215.14", "10.9.8.7"
+	raiseLoopback(t, own, private)
 	names, err := dns.Listen(t, "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -449,13 +450,14 @@ func TestANameLeadsAProgramToPublicAddressesAlone(t *testing.T) {
 	p.spawn = process.NewSpawner([]string{p.server.Command[0], "guard-asking", names.Addr})
 	t.Cleanup(p.spawn.Close)
 	out, in := startNeighbor(t, "tcp", public+":443"), startNeighbor(t, "tcp", private+":443")
-	local := startNeighbor(t, "tcp", "127.0.0.1:443")
+	local, self := startNeighbor(t, "tcp", "127.0.0.1:443"), startNeighbor(t, "tcp", own+":443")
 	for _, name := range []string{"api.example.com", "inner.example.com", "local.example.com", "other.example.com"} {
 		names.Set(name, public)
 	}
 	names.Set("inner.example.com", private)
 	names.Set("local.example.com", "127.0.0.1")
-	walls := p.permit(switchboard.HostPort{Name: "api.example.com", Port: 443}, switchboard.HostPort{Name: "inner.example.com", Port: 443}, switchboard.HostPort{Name: "local.example.com", Port: 443})
+	names.Set("self.example.com", own)
+	walls := p.permit(switchboard.HostPort{Name: "api.example.com", Port: 443}, switchboard.HostPort{Name: "inner.example.com", Port: 443}, switchboard.HostPort{Name: "local.example.com", Port: 443}, switchboard.HostPort{Name: "self.example.com", Port: 443})
 	said := func(to string) (said, stderr string) {
 		t.Helper()
 		s := p.server
@@ -476,6 +478,7 @@ func TestANameLeadsAProgramToPublicAddressesAlone(t *testing.T) {
 	for to, want := range map[string]string{
 		"inner.example.com:443": `the program does not reach inner.example.com:443: the host "inner.example.com" leads to 10.9.8.7, which is not a public address`,
 		"local.example.com:443": "leads to 127.0.0.1, which is not a public address",
+		"self.example.com:443":  "leads to 93.184.215.1, which is an address of this machine",
 		"other.example.com:443": `switchboard: the program asked for the host "other.example.com", which its permissions do not name`,
 	} {
 		if got, words := said(to); !strings.HasPrefix(got, "stopped: ") || !strings.Contains(words, want) {
@@ -486,8 +489,8 @@ func TestANameLeadsAProgramToPublicAddressesAlone(t *testing.T) {
 	if got, _ := said("api.example.com:443"); !strings.HasPrefix(got, "stopped: ") {
 		t.Errorf("a name that leads elsewhere now: %s", got)
 	}
-	if out.arrived.Load() != 1 || in.arrived.Load() != 0 || local.arrived.Load() != 0 {
-		t.Errorf("%d, %d and %d connections have arrived, want 1, 0 and 0", out.arrived.Load(), in.arrived.Load(), local.arrived.Load())
+	if out.arrived.Load() != 1 || in.arrived.Load() != 0 || local.arrived.Load() != 0 || self.arrived.Load() != 0 {
+		t.Errorf("%d, %d, %d and %d connections have arrived, want 1, 0, 0 and 0", out.arrived.Load(), in.arrived.Load(), local.arrived.Load(), self.arrived.Load())
 	}
 }
 
