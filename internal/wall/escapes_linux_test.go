@@ -38,9 +38,11 @@ var escapes = map[string]func(word string) error{
 		_, err := os.ReadFile(from)
 		return err
 	},
-	"open":        openFile,
-	"signal":      func(pid string) error { return syscall.Kill(number(pid), 0) },
-	"parent":      func(string) error { return anyThread(os.Getppid(), func(tid int) error { return syscall.Kill(tid, 0) }) },
+	"open":   openFile,
+	"signal": func(pid string) error { return syscall.Kill(number(pid), 0) },
+	"parent": func(string) error {
+		return anyThread(os.Getppid(), func(tid int) error { return syscall.Kill(tid, 0) })
+	},
 	"leash": func(file string) error {
 		return anyThread(os.Getppid(), func(tid int) error {
 			f, err := os.OpenFile(fmt.Sprintf("/proc/%d/%s", tid, file), os.O_WRONLY, 0)

@@ -69,19 +69,23 @@ var packages = map[string]needs{
 }
 
 // launcherWords are words by which a launcher is told to start a package.
-var launcherWords = []string{"exec", "x", "dlx", "run", "tool"}
+var launcherWords = map[string][]string{
+	"npm": {"exec", "x"}, "pnpm": {"dlx", "exec"}, "yarn": {"dlx", "exec"}, "bun": {"x", "run"}, "pipx": {"run"}, "uv": {"tool", "run"},
+}
 
 // needsOf returns what the program of a server uses of the home: as a launcher, and as the package that it is or that the launcher starts.
 func needsOf(program string, s *switchboard.Server) needs {
-	all, launches := launchers[strings.TrimSuffix(filepath.Base(program), ".exe")]
+	launcher := strings.TrimSuffix(filepath.Base(program), ".exe")
+	all, launches := launchers[launcher]
 	name := s.Package.Name
 	if launches && name == "" {
 		for _, word := range s.Command[min(1, len(s.Command)):] {
-			if strings.HasPrefix(word, "-") || slices.Contains(launcherWords, word) {
+			if strings.HasPrefix(word, "-") || slices.Contains(launcherWords[launcher], word) {
 				continue
 			}
-			if name = word; strings.LastIndex(name, "@") > 0 { // NAME@VERSION
-				name = name[:strings.LastIndex(name, "@")]
+			name = word
+			if at := strings.LastIndex(word, "@"); at > 0 && !strings.Contains(word[at:], ":") { // NAME@VERSION; NAME@npm:OTHER is another package
+				name = word[:at]
 			}
 			break
 		}

@@ -43,10 +43,8 @@ type disk interface {
 //
 // fixed are folders that the settings of the server name and that have something hidden in them, so that nothing new can be made there.
 func (o *Order) rules(d disk) (all []rule, fixed []string) {
-	x := &grantedRules{disk: d, allow: map[string]rights{}}
-	x.own = x.places(o.Own)
-	x.hidden = append(x.places(o.Hidden), x.own...)
-	x.changeable = o.changeable(x)
+	x := o.newRules(d)
+	x.changeable = o.changeable(d)
 	for _, path := range o.See {
 		x.allow[path] |= seeRight
 	}
@@ -62,17 +60,7 @@ func (o *Order) rules(d disk) (all []rule, fixed []string) {
 			x.addInterpreters(o.Program)
 		}
 	}
-	for _, path := range o.Shared {
-		x.permit(path, readRight|writeRight)
-	}
-	x.fixed = nil // those of the settings alone are told
-	for _, path := range o.Write {
-		x.permit(path, readRight|writeRight)
-	}
-	o.addDir(x)
-	for _, path := range o.Named {
-		o.addNamed(x, path)
-	}
+	o.addWritten(x)
 	for _, pattern := range o.Devices {
 		for _, path := range d.Match("/dev/" + pattern) {
 			if real, ok := d.Real(path); ok && (within(real, "/dev") || within(real, "/run/shm")) {
@@ -91,6 +79,49 @@ func (o *Order) rules(d disk) (all []rule, fixed []string) {
 	return all, outermost(x.fixed)
 }
 
+// newRules returns no rules, with what is hidden.
+func (o *Order) newRules(d disk) *grantedRules {
+	x := &grantedRules{disk: d, allow: map[string]rights{}}
+	x.own = x.places(o.Own)
+	x.hidden = append(x.places(o.Hidden), x.own...)
+	return x
+}
+
+// addWritten adds the rules for all that may be written.
+func (o *Order) addWritten(x *grantedRules) {
+	for _, path := range o.Shared {
+		x.permit(path, readRight|writeRight)
+	}
+	x.fixed = nil // those of the settings alone are told
+	for _, path := range o.Write {
+		x.permit(path, readRight|writeRight)
+	}
+	o.addDir(x)
+	for _, path := range o.Named {
+		o.addNamed(x, path)
+	}
+}
+
+// changeable returns the folders in which the program may make links, now or at an earlier start: those that it may write if all links count.
+func (o *Order) changeable(d disk) (all []string) {
+	x := o.newRules(d)
+	o.addWritten(x)
+	if o.Level != switchboard.SandboxStrict {
+		for _, path := range o.Named {
+			// A folder may have been a file before, or nothing.
+			if around := filepath.Dir(path); !o.isSystem(x, path) && o.isOrdinary(x, around) {
+				x.permit(around, writeRight)
+			}
+		}
+	}
+	for path, allow := range x.allow {
+		if allow&writeRight != 0 {
+			all = append(all, path)
+		}
+	}
+	return all
+}
+
 // outermost returns the paths without those that are below another one, sorted.
 func outermost(paths []string) (out []string) {
 	slices.Sort(paths)
@@ -104,12 +135,12 @@ func outermost(paths []string) (out []string) {
 
 // addDir adds the rules for the folder in which the program runs.
 func (o *Order) addDir(x *grantedRules) {
-	if o.Dir == "" || o.isSystem(o.Dir) {
+	if o.Dir == "" || o.isSystem(x, o.Dir) {
 		return
 	}
 	if o.Chosen {
 		x.permit(o.Dir, readRight|writeRight)
-	} else if real, ok := x.disk.Real(o.Dir); ok && !x.holdsHome(o, real) {
+	} else if real, ok := x.follow(o.Dir); ok && !x.holdsHome(o, real) {
 		x.expand(real, readRight|writeRight, x.hidden)
 	}
 }
@@ -123,7 +154,7 @@ func (o *Order) addNamed(x *grantedRules, path string) {
 			x.permit(path, readRight)
 		}
 		return
-	case o.isSystem(path):
+	case o.isSystem(x, path):
 		return
 	case x.isHidden(path) && !dir: // the operator has named a secret for this server
 		x.permit(path, readRight)
@@ -140,48 +171,22 @@ func (o *Order) addNamed(x *grantedRules, path string) {
 	}
 }
 
-// isSystem reports whether a path is never made writable because it is named.
-func (*Order) isSystem(path string) bool {
-	in := func(folders []string) bool {
-		return slices.ContainsFunc(folders, func(f string) bool { return within(path, f) })
+// isSystem reports whether a path is never made writable because it is named, by its text or where it leads.
+func (*Order) isSystem(x *grantedRules, path string) bool {
+	system := func(path string) bool {
+		in := func(folders []string) bool {
+			return slices.ContainsFunc(folders, func(f string) bool { return within(path, f) })
+		}
+		return path == "/" || in(systemFolders) && !in(userFolders)
 	}
-	return path == "/" || in(systemFolders) && !in(userFolders)
+	real, ok := x.disk.Real(path)
+	return system(path) || ok && system(real)
 }
 
 // isOrdinary reports whether a folder is made writable because a file in it is named.
 func (o *Order) isOrdinary(x *grantedRules, folder string) bool {
 	real, ok := x.disk.Real(folder)
-	return ok && !slices.Contains(wideFolders, folder) && !slices.Contains(wideFolders, real) && !x.holdsHome(o, real) && !x.isHidden(folder)
-}
-
-// changeable returns the folders in which the program may make links, now or at an earlier start.
-func (o *Order) changeable(x *grantedRules) (all []string) {
-	add := func(path string) {
-		if real, ok := x.disk.Real(path); ok {
-			all = append(all, real)
-		}
-	}
-	for _, path := range slices.Concat(o.Write, o.Shared, []string{o.Dir}) {
-		if path != "" {
-			add(path)
-		}
-	}
-	if o.Level == switchboard.SandboxStrict {
-		return all
-	}
-	for _, path := range o.Named {
-		if o.isSystem(path) {
-			continue
-		}
-		// What leads to a folder now may have been a file before.
-		dir, _ := x.disk.Kind(path)
-		_, isLink := x.disk.Link(path)
-		if around := filepath.Dir(path); (!dir || isLink) && o.isOrdinary(x, around) {
-			add(around)
-		}
-		add(path)
-	}
-	return all
+	return ok && !o.isSystem(x, folder) && !slices.Contains(wideFolders, folder) && !slices.Contains(wideFolders, real) && !x.holdsHome(o, real) && !x.isHidden(folder)
 }
 
 // A grantedRules is rules that are being made from paths.
@@ -192,7 +197,7 @@ type grantedRules struct {
 	fixed  []string // folders to be changed with something hidden in them
 	allow  map[string]rights
 
-	changeable []string // folders in which the program may have made links
+	changeable []string // files and folders that the program may have changed
 }
 
 // places returns the paths, and where they lead if they are links.
@@ -267,19 +272,12 @@ func (x *grantedRules) permit(path string, allow rights) {
 
 // addProgram allows the program itself, which may be in a place of secrets.
 func (x *grantedRules) addProgram(path string) {
-	if real, ok := x.disk.Real(path); ok {
+	if real, ok := x.follow(path); ok {
 		x.expand(real, readRight|execRight, x.own)
 	}
 }
 
-// add allows something for a path and everything below that is not hidden.
-func (x *grantedRules) add(path string, allow rights) {
-	if real, ok := x.disk.Real(path); ok {
-		x.expand(real, allow, x.hidden)
-	}
-}
-
-// expand is add for a path without links, and what is hidden in it.
+// expand allows something for a path without links, and for everything below that is not hidden.
 func (x *grantedRules) expand(path string, allow rights, hidden []string) {
 	if path == "/dev" {
 		return // disks are there; see Order.Devices
@@ -309,16 +307,21 @@ func (x *grantedRules) expand(path string, allow rights, hidden []string) {
 // maxInterpreters limits how many programs the kernel executes for one script.
 const maxInterpreters = 4
 
-// addInterpreters allows the programs that the kernel executes for a script: those in its first line.
+// addInterpreters allows the programs that the kernel executes for a script: those in its first line. A script that the program can write gets none,
+// since its first line is the program's.
 func (x *grantedRules) addInterpreters(program string) {
 	for range maxInterpreters {
-		line, ok := strings.CutPrefix(x.disk.FirstLine(program), "#!")
-		words := strings.Fields(line)
+		real, ok := x.follow(program)
+		if dir, there := x.disk.Kind(real); !ok || dir || !there || slices.ContainsFunc(x.changeable, func(f string) bool { return within(real, f) }) {
+			return
+		}
+		line, ok := strings.CutPrefix(x.disk.FirstLine(real), "#!")
+		words := strings.FieldsFunc(line, func(r rune) bool { return r == ' ' || r == '\t' })
 		if !ok || len(words) == 0 {
 			return
 		}
 		program = words[0]
-		x.add(program, readRight|execRight)
+		x.addProgramFile(program)
 		if filepath.Base(program) != "env" {
 			continue
 		}
@@ -332,15 +335,26 @@ func (x *grantedRules) addInterpreters(program string) {
 		if program = x.lookPath(name); program == "" {
 			return
 		}
-		x.add(program, readRight|execRight)
+		x.addProgramFile(program)
+	}
+}
+
+// addProgramFile allows a file to be executed, if it is one and not hidden.
+func (x *grantedRules) addProgramFile(path string) {
+	real, ok := x.follow(path)
+	if dir, there := x.disk.Kind(real); ok && there && !dir {
+		x.expand(real, readRight|execRight, x.hidden)
 	}
 }
 
 // lookPath finds a program as env does.
 func (x *grantedRules) lookPath(name string) string {
+	if name == "" || strings.Contains(name, "/") {
+		return ""
+	}
 	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
 		path := filepath.Join(dir, name)
-		if isDir, ok := x.disk.Kind(path); name != "" && ok && !isDir {
+		if isDir, ok := x.disk.Kind(path); ok && !isDir {
 			return path
 		}
 	}

@@ -26,6 +26,9 @@ func (d memoryDisk) List(dir string) (names []string) {
 
 func (d memoryDisk) Real(p string) (string, bool) {
 	if to, ok := strings.CutPrefix(d[p], "->"); ok {
+		if !path.IsAbs(to) {
+			to = path.Join(path.Dir(p), to)
+		}
 		return d.Real(to)
 	}
 	if !path.IsAbs(p) {
@@ -217,6 +220,8 @@ func TestAPackageKeepsItsOwnFilesInTheHome(t *testing.T) {
 		"package: mcp-remote": {switchboard.Server{Command: []string{"mcp-remote"}, Package: switchboard.Package{Name: "mcp-remote"}}, true},
 		"npm exec":            {switchboard.Server{Command: []string{"npm", "exec", "--", "mcp-remote"}}, true},
 		"another":             {switchboard.Server{Command: []string{"npx", "-y", "@mcp/remote@1"}}, false},
+		"an alias":            {switchboard.Server{Command: []string{"npx", "-y", "mcp-remote@npm:evil"}}, false},
+		"a package run":       {switchboard.Server{Command: []string{"npx", "-y", "run", "mcp-remote"}}, false},
 		"another with a word": {switchboard.Server{Command: []string{"npx", "-y", "evil", "mcp-remote"}}, false},
 		"no launcher":         {switchboard.Server{Command: []string{"node", "mcp-remote"}}, false},
 	} {
@@ -277,15 +282,15 @@ func TestALinkThatAProgramHasMadeIsNotFollowed(t *testing.T) {
 	}{
 		"the file that a variable names":         {switchboard.Server{Env: map[string]switchboard.Secret{"F": secret("/srv/data/file")}}, "/srv/data/file", "/home/u/notes", "/home/u/notes/a", false},
 		"a file in its folder":                   {switchboard.Server{Dir: "/srv/data", Command: []string{"tool", "./file"}}, "/srv/data/file", "/home/u/notes", "/home/u/notes/a", false},
-		"the cache of its launcher":              {switchboard.Server{Command: []string{"npx", "x"}}, "/home/u/.cache/node", "/home/u/notes", "/home/u/notes/a", false},
 		"what it may read, where it writes":      {switchboard.Server{Walls: switchboard.Confinement{Level: strict, Read: []string{"/srv/data/file"}, Write: []string{"/srv/data"}}}, "/srv/data/file", "/home/u/notes", "/home/u/notes/a", false},
 		"a secret that it may read":              {switchboard.Server{Walls: switchboard.Confinement{Read: []string{"/home/u/.npmrc/key"}, Write: []string{"/home/u/.npmrc"}}}, "/home/u/.npmrc/key", "/home/u/.ssh", "/home/u/.ssh/id", false},
+		"below a folder that was a file before":  {switchboard.Server{Command: []string{"tool", "/srv/data/in", "/srv/data/out/x"}}, "/srv/data/out", "/home/u/notes", "/home/u/notes/a", false},
 		"a link of the operator to its folder":   {switchboard.Server{Dir: "/srv/link"}, "/srv/link", "/home/u/notes", "/home/u/notes/a", true},
 		"a link of the operator in the argument": {switchboard.Server{Command: []string{"tool", "/srv/link/a"}}, "/srv/link", "/home/u/notes", "/home/u/notes/a", true},
 	} {
 		disk := maps.Clone(ourDisk)
 		delete(disk, tt.link)
-		disk["/home/u/.cache/x"], disk["/home/u/.npmrc/x"] = "", ""
+		disk["/home/u/.npmrc/x"], disk["/srv/data/in/x"] = "", ""
 		disk[tt.link] = "->" + tt.to
 		program := "/bin/tool"
 		if len(tt.server.Command) > 0 {
@@ -298,6 +303,38 @@ func TestALinkThatAProgramHasMadeIsNotFollowed(t *testing.T) {
 		}
 		if got := has(all, tt.file, writes); got != tt.want {
 			t.Errorf("%s: that it gets %s is %v", name, tt.file, got)
+		}
+	}
+}
+
+// Where nothing may be changed, links are the operator's.
+func TestLinksAreFollowedWhereTheProgramChangesNothing(t *testing.T) {
+	for _, start := range []string{"/", "/home/u", "/home", "/usr"} {
+		m := ourMachine
+		m.Dir = start
+		disk := maps.Clone(ourDisk)
+		delete(disk, "/home/u/.npm/x")
+		disk["/home/u/.npm"], disk["/big/npm/x"], disk["/srv/link"], disk["/var/run"], disk["/run/x"] = "->../../big/npm", "", "->data", "->/run", ""
+		all, _ := Plan(&switchboard.Server{Command: []string{"npx", "a", "/srv/link", "/var/run/a.pid"}}, "/bin/npx", nil, m).rules(disk)
+		for path, want := range map[string]bool{"/big/npm/x": true, "/srv/data/file": true, "/run/x": false} {
+			if has(all, path, writeRight) != want {
+				t.Errorf("started in %s: that it writes %s is not %v", start, path, want)
+			}
+		}
+	}
+}
+
+// The first line of a script that the program can write is the program's.
+func TestAScriptThatTheProgramWritesGetsNoInterpreter(t *testing.T) {
+	t.Setenv("PATH", "/usr/bin")
+	for write, want := range map[string]bool{"": true, "/bin": false} {
+		s := &switchboard.Server{Command: []string{"tool"}, Walls: switchboard.Confinement{Level: switchboard.SandboxStrict}}
+		if write != "" {
+			s.Walls.Write = []string{write}
+		}
+		all, _ := Plan(s, "/bin/tool", nil, ourMachine).rules(ourDisk)
+		if has(all, "/usr/bin/runner", execRight) != want {
+			t.Errorf("with write: %q, that its interpreter is executed is not %v", write, want)
 		}
 	}
 }
