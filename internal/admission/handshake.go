@@ -47,6 +47,15 @@ type handshakeEffect struct {
 // handshake judges what the server says about the capabilities of its tools when it is connected, and leaves the admitted statements in the offer. Nothing that is not let in
 // gives a tool a capability or a constraint: the tools that it is about are out.
 func (j *offerJudge) handshake(o *switchboard.Offer) {
+	var unknown bool
+	var names []string
+	for k := range j.lists[switchboard.Tools].first {
+		names = append(names, k.Name)
+	}
+	if o.Capabilities, o.Beside, unknown = catalog.ResolveHandshake(o.Capabilities, o.Beside, names); unknown {
+		o.Capabilities, o.Beside = nil, nil // nobody knows which tool it is about, and there is none that it could be about
+		return
+	}
 	offered := catalog.HandshakeStatements(o.Capabilities, o.Beside)
 	_, known := j.pins.Pins[handshakeKey]
 	_, named := j.terms.Entries[handshakeKey]

@@ -155,3 +155,36 @@ func TestAHandshakeIsSeenFirstWhereOnlyToolsWerePinned(t *testing.T) {
 		t.Errorf("a handshake that is silent for long is %+v", p)
 	}
 }
+
+func withTools(o switchboard.Offer, names ...string) switchboard.Offer {
+	o.Tools = nil
+	for _, name := range names {
+		o.Tools = append(o.Tools, fmt.Appendf(nil, `{"name":%q}`, name))
+	}
+	return o
+}
+
+func TestTheListOfTheOnlyToolIsPinnedForThatTool(t *testing.T) {
+	o := switchboard.Offer{Server: "s", Beside: []byte(reads)}
+	if j, _ := judged(withTools(o), &ServerPins{}, Reports{}, OfferTerms{}); blockIn(j) != "" || len(j.Pins.Pins) > 0 {
+		t.Errorf("before the tools are listed, %s is passed on, and there are the pins %v", blockIn(j), j.Pins.Pins)
+	}
+	seen, states := judged(withTools(o, "look"), &ServerPins{}, Reports{}, OfferTerms{})
+	const want = `{"x-summit-capabilities":{"tools":{"look":` + reads + `}}}`
+	if blockIn(seen) != want || states != "" {
+		t.Fatalf("at first sight %s is passed on, with %s", blockIn(seen), states)
+	}
+	for _, tt := range []struct {
+		names []string
+		want  string
+	}{
+		{[]string{"look"}, ""},
+		{[]string{"send"}, "send suspended, handshake suspended freer"},
+		{[]string{"look", "send"}, "look suspended, send suspended, handshake suspended freer"},
+	} {
+		j, states := judged(withTools(o, tt.names...), seen.Pins, Reports{}, OfferTerms{})
+		if states != tt.want || blockIn(j) != want {
+			t.Errorf("with the tools %v: %s, and %s is passed on; want %s", tt.names, states, blockIn(j), tt.want)
+		}
+	}
+}
