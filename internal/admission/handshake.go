@@ -67,8 +67,11 @@ func (j *offerJudge) handshake(o *switchboard.Offer) {
 		offered = []byte(silence)
 	}
 	v, _ := j.judge(handshakeKey, offered, CompareHandshakes)
-	if v.Pin.Definition != "" {
+	switch _, another := j.own[handshakeKey]; {
+	case v.Pin.Definition != "":
 		o.Capabilities, o.Beside = catalog.HandshakeParts([]byte(v.Pin.Definition))
+	case another || v.Pin.Digest == "":
+		o.Capabilities, o.Beside = nil, nil // what is offered was not let in
 	}
 	if isPassed(v.State) {
 		return

@@ -188,3 +188,33 @@ func TestTheListOfTheOnlyToolIsPinnedForThatTool(t *testing.T) {
 		}
 	}
 }
+
+func TestStatementsThatWereNotLetInAreNotPassedOn(t *testing.T) {
+	one, other := saying(map[string]string{"look": reads}), saying(map[string]string{"look": writes})
+	seen, _ := judged(one, &ServerPins{}, Reports{}, OfferTerms{})
+	withoutBytes := &ServerPins{Met: true, Listed: seen.Pins.Listed, Pins: maps.Clone(seen.Pins.Pins)}
+	p := withoutBytes.Pins[handshakeKey]
+	withoutBytes.Pins[handshakeKey] = p.With(p.Digest, "")
+	deceiving := OfferTerms{FindBlocking: func(k PinKey, definition []byte) string { return deceives(k, []byte(strings.ReplaceAll(string(definition), "write", "evil"))) }}
+	twice := one
+	twice.Capabilities = []byte(`{"x-summit-capabilities":{"look":` + reads + `,"look":[]}}`)
+	for _, tt := range []struct {
+		name    string
+		offered switchboard.Offer
+		pins    *ServerPins
+		terms   OfferTerms
+		want    string
+	}{
+		{"the admitted ones, of which the digest alone is known", one, withoutBytes, OfferTerms{}, blockIn(seen)},
+		{"others than those of which the digest alone is known", other, withoutBytes, OfferTerms{}, ""},
+		{"what no person has let in", one, &ServerPins{}, OfferTerms{Rules: switchboard.AdmissionRules{Trust: switchboard.TrustStrict}}, ""},
+		{"a blocking finding", other, &ServerPins{}, deceiving, ""},
+		{"a member twice", twice, &ServerPins{}, OfferTerms{}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if j, states := judged(tt.offered, tt.pins, Reports{}, tt.terms); blockIn(j) != tt.want || (tt.want == "") != strings.HasPrefix(states, "look ") {
+				t.Errorf("%s is passed on, want %q; %s", blockIn(j), tt.want, states)
+			}
+		})
+	}
+}
