@@ -3,6 +3,7 @@ package admission
 import (
 	"cmp"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/summit-switchboard/switchboard/internal/catalog"
@@ -62,6 +63,10 @@ func (j *offerJudge) handshake(o *switchboard.Offer) {
 	_, reported := j.reports.Others[handshakeKey]
 	if offered == nil {
 		if !known && !named && (!reported || j.terms.Rules.Strict()) {
+			o.Capabilities, o.Beside = nil, nil
+			if reported { // this replica is offered nothing that a person could let in
+				j.said = j.newHandshake()
+			}
 			return
 		}
 		offered = []byte(silence)
@@ -77,25 +82,51 @@ func (j *offerJudge) handshake(o *switchboard.Offer) {
 		return
 	}
 	e := handshakeEffect{state: switchboard.LifeSuspended, tools: map[string]bool{}}
-	const what = "what its server says about its capabilities when it is connected "
 	switch {
 	case v.State == switchboard.LifeNew:
-		e.state, e.why = v.State, what+"was not let in by a person; see switchboard pins diff "+string(o.Server)+" --kind handshake"
+		e = j.newHandshake()
 	case isCandidate(v.Pin.State) && v.Other != nil:
-		e.why = what + "is not what was let in (" + describe(v.Other) + "); see switchboard pins diff " + string(o.Server) + " --kind handshake"
+		e.why = saidByServer + "is not what was let in (" + describe(v.Other) + "); see switchboard pins diff " + string(o.Server) + " --kind handshake"
 	default:
-		e.why = what + "is " + string(v.State) + ": " + v.Why
+		e.why = saidByServer + "is " + string(v.State) + ": " + v.Why
 	}
 	switch admitted := v.Pin.Definition; {
 	case v.Other != nil && v.Pin.Digest != "" && admitted == "": // what was let in is not known
 		e.all = true
 	case v.Other != nil && isCandidate(v.Pin.State) && v.Pin.Digest != "":
-		e.add(admitted, v.Other.Definition)
+		j.addOthers(&e, admitted, v.Pin.Digest)
 	default: // all that it is about
 		e.add(cmp.Or(admitted, silence), silence)
 		e.add(silence, string(offered))
+		j.addOthers(&e, silence, v.Pin.Digest)
 	}
 	j.said = e
+}
+
+const saidByServer = "what its server says about its capabilities when it is connected "
+
+// newHandshake returns the effect of statements that no person has let in, as the other replicas are offered them.
+func (j *offerJudge) newHandshake() handshakeEffect {
+	e := handshakeEffect{state: switchboard.LifeNew, tools: map[string]bool{}}
+	e.why = saidByServer + "was not let in by a person; see switchboard pins diff " + string(j.offer.Server) + " --kind handshake"
+	j.addOthers(&e, silence, "")
+	return e
+}
+
+// addOthers adds the tools about which each other offer, of this replica and of all others, says something else than the statements before, which have the digest. Several replicas
+// can be offered different statements, and all replicas suspend alike.
+func (j *offerJudge) addOthers(e *handshakeEffect, before, digest string) {
+	all := j.reports.Handshakes
+	for _, of := range []OtherOffers{j.own, j.reports.Others} {
+		if o, ok := of[handshakeKey]; ok {
+			all = append(slices.Clip(all), o)
+		}
+	}
+	for _, o := range all {
+		if o.Digest == "" || o.Digest != digest {
+			e.add(before, o.Definition)
+		}
+	}
 }
 
 // add adds the tools about which two handshakes say different things.

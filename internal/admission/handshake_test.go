@@ -218,3 +218,58 @@ func TestStatementsThatWereNotLetInAreNotPassedOn(t *testing.T) {
 		})
 	}
 }
+
+// reported are the reports of replicas.
+func reported(js ...JudgedOffer) Reports {
+	var all []OtherOffers
+	for _, j := range js {
+		all = append(all, j.Others)
+	}
+	return Reports{Others: Merge(all...), Handshakes: MergeHandshakes(slices.Values(all))}
+}
+
+func TestUnderStrictTrustANewHandshakeCountsOnAllReplicas(t *testing.T) {
+	terms := OfferTerms{Rules: switchboard.AdmissionRules{Trust: switchboard.TrustStrict}, Entries: map[PinKey]switchboard.AdmittedPin{}}
+	for _, definition := range saying(nil).Tools {
+		digest, err := DigestOf(definition)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, _ := keyOf(switchboard.Tools, definition)
+		terms.Entries[k] = switchboard.AdmittedPin{Digest: digest, State: switchboard.LifeActive, By: "ann", At: day}
+	}
+	look, send := saying(map[string]string{"look": reads}), saying(map[string]string{"send": reads})
+	a, _ := judged(look, &ServerPins{}, Reports{}, terms)
+	b, states := judged(saying(nil), &ServerPins{}, reported(a), terms)
+	if states != "look new" || len(b.Others) > 0 {
+		t.Errorf("a replica that is offered no statements has %q, and reports %v", states, b.Others)
+	}
+	if _, states := judged(send, &ServerPins{}, reported(a), terms); states != "look new, send new, handshake new narrower" {
+		t.Errorf("a replica that is offered other statements has %q", states)
+	}
+}
+
+func TestEachOfSeveralHandshakesSuspends(t *testing.T) {
+	seen, _ := judged(withTools(saying(nil), "a", "b", "c"), &ServerPins{}, Reports{}, OfferTerms{})
+	var js []JudgedOffer
+	var offers []switchboard.Offer
+	for _, name := range []string{"a", "b", "c"} {
+		o := withTools(saying(map[string]string{name: reads}), "a", "b", "c")
+		j, states := judged(o, seen.Pins, Reports{}, OfferTerms{})
+		if states != name+" suspended, handshake suspended freer" {
+			t.Fatalf("alone it is %q", states)
+		}
+		offers, js = append(offers, o), append(js, j)
+	}
+	const want = "a suspended, b suspended, c suspended, handshake suspended freer"
+	for i, o := range offers {
+		r := reported(js[(i+1)%3], js[(i+2)%3])
+		r.Own = js[i].Others
+		if _, states := judged(o, seen.Pins, r, OfferTerms{}); states != want {
+			t.Errorf("replica %d has %q", i, states)
+		}
+	}
+	if _, states := judged(withTools(saying(nil), "a", "b", "c"), seen.Pins, reported(js...), OfferTerms{}); states != want {
+		t.Errorf("a replica that is offered the admitted handshake has %q", states)
+	}
+}

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"encoding/json"
+	"iter"
 	"maps"
 	"strconv"
 	"strings"
@@ -86,6 +87,9 @@ type offerJudge struct {
 type Reports struct {
 	Own    OtherOffers // of the last JudgedOffer here
 	Others OtherOffers // of the other replicas; the worst, if several report one definition
+
+	// Handshakes are all handshakes that the other replicas report; Others has the worst. Each can be about other tools.
+	Handshakes []OtherOffer
 
 	// Gone is of the last JudgedOffer here. What this replica has noted as gone before, it does not note again: another replica that is offered it has taken the note back, and
 	// the two would write in turn.
@@ -394,6 +398,16 @@ func Merge(reports ...OtherOffers) OtherOffers {
 			if was, ok := all[k]; !ok || worseOffer(&was, &o) == &o {
 				all[k] = o
 			}
+		}
+	}
+	return all
+}
+
+// MergeHandshakes returns the handshakes that several replicas report, for Reports.
+func MergeHandshakes(reports iter.Seq[OtherOffers]) (all []OtherOffer) {
+	for one := range reports {
+		if o, ok := one[handshakeKey]; ok {
+			all = append(all, o)
 		}
 	}
 	return all
