@@ -195,7 +195,9 @@ func TestStatementsThatWereNotLetInAreNotPassedOn(t *testing.T) {
 	withoutBytes := &ServerPins{Met: true, Listed: seen.Pins.Listed, Pins: maps.Clone(seen.Pins.Pins)}
 	p := withoutBytes.Pins[handshakeKey]
 	withoutBytes.Pins[handshakeKey] = p.With(p.Digest, "")
-	deceiving := OfferTerms{FindBlocking: func(k PinKey, definition []byte) string { return deceives(k, []byte(strings.ReplaceAll(string(definition), "write", "evil"))) }}
+	deceiving := OfferTerms{FindBlocking: func(k PinKey, definition []byte) string {
+		return deceives(k, []byte(strings.ReplaceAll(string(definition), "write", "evil")))
+	}}
 	twice := one
 	twice.Capabilities = []byte(`{"x-summit-capabilities":{"look":` + reads + `,"look":[]}}`)
 	for _, tt := range []struct {

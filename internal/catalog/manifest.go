@@ -63,7 +63,7 @@ func readManifest(t *tree, m *Manifest) toolLabels {
 // findContainer returns the object under name, in the object at n. It is a fault if it is missing.
 func (w *toolLabels) findContainer(t *tree, n int32, field, name string) int32 {
 	for c := t.nodes[n].first; c != none; c = t.nodes[c].next {
-		if misspells(t.nodes[c].name, name) {
+		if switchboard.Misspells(t.nodes[c].name, name) {
 			w.fault = problemf(field, "%s is not a field here; did you mean %q?", safeQuote(string(t.nodes[c].name)), name)
 			return none
 		}
@@ -88,7 +88,7 @@ func (w *toolLabels) readTool(t *tree, n int32, tool, field string) {
 		switch name := t.nodes[c].name; {
 		case string(name) == blockName:
 			w.blocks[tool] = append(w.blocks[tool], readBlock(t, c, field+"."+blockName))
-		case misspells(name, blockName):
+		case switchboard.Misspells(name, blockName):
 			w.blocks[tool] = append(w.blocks[tool], misspeltBlock(field, name))
 		}
 	}
