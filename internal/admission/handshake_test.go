@@ -275,3 +275,22 @@ func TestEachOfSeveralHandshakesSuspends(t *testing.T) {
 		t.Errorf("a replica that is offered the admitted handshake has %q", states)
 	}
 }
+
+func TestADefinitionThatCannotBeReadSaysSo(t *testing.T) {
+	o := first
+	o.Capabilities = []byte(`{"x-summit-capabilities":{"look":` + reads + `,"look":[]}}`)
+	o.Prompts = [][]byte{[]byte(`{"name":"deep","_meta":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `}`)}
+	var whys []string
+	j := Judge(o, &ServerPins{}, Reports{}, OfferTerms{}, day, func(v PinVerdict) {
+		if v.State == switchboard.LifeSuspended && v.Key.Kind != switchboard.PinTool {
+			whys = append(whys, string(v.Key.Kind)+" "+v.Why)
+		}
+	})
+	const want = "its definition cannot be read: "
+	if len(whys) != 2 || !strings.HasPrefix(whys[0], "handshake "+want+"jsontext: duplicate object member name") || !strings.HasPrefix(whys[1], "prompt "+want+"objects and arrays stand more than 64 deep in each other") {
+		t.Errorf("the reasons are %q", whys)
+	}
+	if _, a := look(t, j); a.State != switchboard.LifeSuspended || !strings.Contains(a.Why, "is suspended: "+want) {
+		t.Errorf("the tool is %+v", a)
+	}
+}
