@@ -54,7 +54,7 @@ func (j *offerJudge) handshake(o *switchboard.Offer) {
 		names = append(names, k.Name)
 	}
 	if o.Capabilities, o.Beside, unknown = catalog.ResolveHandshake(o.Capabilities, o.Beside, names); unknown {
-		o.Capabilities, o.Beside = nil, nil // nobody knows which tool it is about, and there is none that it could be about
+		o.Capabilities, o.Beside = nil, nil // the server has not listed the only tool yet
 		return
 	}
 	offered := catalog.HandshakeStatements(o.Capabilities, o.Beside)
@@ -76,15 +76,17 @@ func (j *offerJudge) handshake(o *switchboard.Offer) {
 	case v.Pin.Definition != "":
 		o.Capabilities, o.Beside = catalog.HandshakeParts([]byte(v.Pin.Definition))
 	case another || v.Pin.Digest == "":
-		o.Capabilities, o.Beside = nil, nil // what is offered was not let in
+		o.Capabilities, o.Beside = nil, nil // the offered statements were not let in
 	}
 	if isPassed(v.State) {
 		return
 	}
+	if v.State == switchboard.LifeNew {
+		j.said = j.newHandshake()
+		return
+	}
 	e := handshakeEffect{state: switchboard.LifeSuspended, tools: map[string]bool{}}
 	switch {
-	case v.State == switchboard.LifeNew:
-		e = j.newHandshake()
 	case isCandidate(v.Pin.State) && v.Other != nil:
 		e.why = saidByServer + "is not what was let in (" + describe(v.Other) + "); see switchboard pins diff " + string(o.Server) + " --kind handshake"
 	default:
@@ -105,7 +107,7 @@ func (j *offerJudge) handshake(o *switchboard.Offer) {
 
 const saidByServer = "what its server says about its capabilities when it is connected "
 
-// newHandshake returns the effect of statements that no person has let in, as the other replicas are offered them.
+// newHandshake returns the effect of statements that no person has let in, of this replica and of all others.
 func (j *offerJudge) newHandshake() handshakeEffect {
 	e := handshakeEffect{state: switchboard.LifeNew, tools: map[string]bool{}}
 	e.why = saidByServer + "was not let in by a person; see switchboard pins diff " + string(j.offer.Server) + " --kind handshake"
@@ -113,7 +115,7 @@ func (j *offerJudge) newHandshake() handshakeEffect {
 	return e
 }
 
-// addOthers adds the tools about which each other offer, of this replica and of all others, says something else than the statements before, which have the digest. Several replicas
+// addOthers compares each other offer, of this replica and of all others, with the statements before, which have the digest. It adds the tools of the differences. Several replicas
 // can be offered different statements, and all replicas suspend alike.
 func (j *offerJudge) addOthers(e *handshakeEffect, before, digest string) {
 	all := j.reports.Handshakes

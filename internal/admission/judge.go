@@ -18,7 +18,7 @@ const (
 	maxKept       = 32 << 20 // bytes of definitions; a definition beyond it is known by its digest alone
 	maxMembers    = 8        // named of one difference
 	maxMember     = 60       // bytes of the name of one
-	maxReason     = 160      // bytes of the reason for which a definition cannot be read
+	maxReason     = 160      // bytes of the error of a definition that cannot be read
 	goneRetires   = 30 * 24 * time.Hour
 	maxOtherBytes = 8 << 20 // of the definitions of all other offers
 )
