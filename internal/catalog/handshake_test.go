@@ -127,10 +127,11 @@ func (h *drawnHandshake) statements() []byte {
 				tools = append(tools, `"`+name+`":`+v)
 			}
 		}
-		switch texts[i] = "{" + strings.Join(tools, ",") + "}"; {
-		case place.form == 1:
+		texts[i] = "{" + strings.Join(tools, ",") + "}"
+		switch place.form {
+		case 1:
 			texts[i] = `{"tools":` + texts[i] + `}`
-		case place.form == 2:
+		case 2:
 			texts[i] = place.values[0]
 		}
 	}
