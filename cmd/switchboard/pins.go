@@ -85,7 +85,7 @@ func (c *pinsListCmd) Run(ctx context.Context, io streams) error {
 // pinFlags name one definition.
 type pinFlags struct {
 	serverFlags
-	ID   string `arg:"" name:"definition" help:"SERVER/NAME; SERVER alone with --kind instructions and handshake." placeholder:"SERVER/NAME"`
+	ID   string `arg:"" name:"definition" help:"SERVER/NAME; SERVER alone with --kind instructions or handshake." placeholder:"SERVER/NAME"`
 	Kind string `help:"What it is: tool, prompt, template, instructions or handshake." enum:"tool,prompt,template,instructions,handshake" default:"tool"`
 }
 
@@ -93,7 +93,7 @@ type pinFlags struct {
 func (c *pinFlags) query() (url.Values, error) {
 	server, name, named := strings.Cut(c.ID, "/")
 	if ofServer := switchboard.PinKind(c.Kind).OfServer(); server == "" || named == ofServer || !ofServer && name == "" {
-		return nil, usageError{fmt.Errorf("%q names no %s; write SERVER/NAME, and SERVER alone for instructions and handshake", c.ID, c.Kind)}
+		return nil, usageError{fmt.Errorf("%q names no %s; write SERVER/NAME, or SERVER alone for instructions or handshake", c.ID, c.Kind)}
 	}
 	q := url.Values{"server": {server}, "kind": {c.Kind}}
 	if name != "" {

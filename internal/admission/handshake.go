@@ -3,6 +3,7 @@ package admission
 import (
 	"cmp"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/summit-switchboard/switchboard/internal/catalog"
@@ -47,43 +48,87 @@ type handshakeEffect struct {
 // handshake judges what the server says about the capabilities of its tools when it is connected, and leaves the admitted statements in the offer. Nothing that is not let in
 // gives a tool a capability or a constraint: the tools that it is about are out.
 func (j *offerJudge) handshake(o *switchboard.Offer) {
+	var unknown bool
+	var names []string
+	for k := range j.lists[switchboard.Tools].first {
+		names = append(names, k.Name)
+	}
+	if o.Capabilities, o.Beside, unknown = catalog.ResolveHandshake(o.Capabilities, o.Beside, names); unknown {
+		o.Capabilities, o.Beside = nil, nil // the server has not listed the only tool yet
+		return
+	}
 	offered := catalog.HandshakeStatements(o.Capabilities, o.Beside)
 	_, known := j.pins.Pins[handshakeKey]
 	_, named := j.terms.Entries[handshakeKey]
 	_, reported := j.reports.Others[handshakeKey]
 	if offered == nil {
 		if !known && !named && (!reported || j.terms.Rules.Strict()) {
+			o.Capabilities, o.Beside = nil, nil
+			if reported { // this replica is offered nothing that a person could let in
+				j.said = j.newHandshake()
+			}
 			return
 		}
 		offered = []byte(silence)
 	}
 	v, _ := j.judge(handshakeKey, offered, CompareHandshakes)
-	if v.Pin.Definition != "" {
+	switch _, another := j.own[handshakeKey]; {
+	case v.Pin.Definition != "":
 		o.Capabilities, o.Beside = catalog.HandshakeParts([]byte(v.Pin.Definition))
+	case another || v.Pin.Digest == "":
+		o.Capabilities, o.Beside = nil, nil // the offered statements were not let in
 	}
 	if isPassed(v.State) {
 		return
 	}
+	if v.State == switchboard.LifeNew {
+		j.said = j.newHandshake()
+		return
+	}
 	e := handshakeEffect{state: switchboard.LifeSuspended, tools: map[string]bool{}}
-	const what = "what its server says about its capabilities when it is connected "
 	switch {
-	case v.State == switchboard.LifeNew:
-		e.state, e.why = v.State, what+"was not let in by a person; see switchboard pins diff "+string(o.Server)+" --kind handshake"
 	case isCandidate(v.Pin.State) && v.Other != nil:
-		e.why = what + "is not what was let in (" + describe(v.Other) + "); see switchboard pins diff " + string(o.Server) + " --kind handshake"
+		e.why = saidByServer + "is not what was let in (" + describe(v.Other) + "); see switchboard pins diff " + string(o.Server) + " --kind handshake"
 	default:
-		e.why = what + "is " + string(v.State) + ": " + v.Why
+		e.why = saidByServer + "is " + string(v.State) + ": " + v.Why
 	}
 	switch admitted := v.Pin.Definition; {
 	case v.Other != nil && v.Pin.Digest != "" && admitted == "": // what was let in is not known
 		e.all = true
 	case v.Other != nil && isCandidate(v.Pin.State) && v.Pin.Digest != "":
-		e.add(admitted, v.Other.Definition)
+		j.addOthers(&e, admitted, v.Pin.Digest)
 	default: // all that it is about
 		e.add(cmp.Or(admitted, silence), silence)
 		e.add(silence, string(offered))
+		j.addOthers(&e, silence, v.Pin.Digest)
 	}
 	j.said = e
+}
+
+const saidByServer = "what its server says about its capabilities when it is connected "
+
+// newHandshake returns the effect of statements that no person has let in, of this replica and of all others.
+func (j *offerJudge) newHandshake() handshakeEffect {
+	e := handshakeEffect{state: switchboard.LifeNew, tools: map[string]bool{}}
+	e.why = saidByServer + "was not let in by a person; see switchboard pins diff " + string(j.offer.Server) + " --kind handshake"
+	j.addOthers(&e, silence, "")
+	return e
+}
+
+// addOthers compares each other offer, of this replica and of all others, with the statements before, which have the digest. It adds the tools of the differences. Several replicas
+// can be offered different statements, and all replicas suspend alike.
+func (j *offerJudge) addOthers(e *handshakeEffect, before, digest string) {
+	all := j.reports.Handshakes
+	for _, of := range []OtherOffers{j.own, j.reports.Others} {
+		if o, ok := of[handshakeKey]; ok {
+			all = append(slices.Clip(all), o)
+		}
+	}
+	for _, o := range all {
+		if o.Digest == "" || o.Digest != digest {
+			e.add(before, o.Definition)
+		}
+	}
 }
 
 // add adds the tools about which two handshakes say different things.

@@ -155,3 +155,142 @@ func TestAHandshakeIsSeenFirstWhereOnlyToolsWerePinned(t *testing.T) {
 		t.Errorf("a handshake that is silent for long is %+v", p)
 	}
 }
+
+func withTools(o switchboard.Offer, names ...string) switchboard.Offer {
+	o.Tools = nil
+	for _, name := range names {
+		o.Tools = append(o.Tools, fmt.Appendf(nil, `{"name":%q}`, name))
+	}
+	return o
+}
+
+func TestTheListOfTheOnlyToolIsPinnedForThatTool(t *testing.T) {
+	o := switchboard.Offer{Server: "s", Beside: []byte(reads)}
+	if j, _ := judged(withTools(o), &ServerPins{}, Reports{}, OfferTerms{}); blockIn(j) != "" || len(j.Pins.Pins) > 0 {
+		t.Errorf("before the tools are listed, %s is passed on, and there are the pins %v", blockIn(j), j.Pins.Pins)
+	}
+	seen, states := judged(withTools(o, "look"), &ServerPins{}, Reports{}, OfferTerms{})
+	const want = `{"x-summit-capabilities":{"tools":{"look":` + reads + `}}}`
+	if blockIn(seen) != want || states != "" {
+		t.Fatalf("at first sight %s is passed on, with %s", blockIn(seen), states)
+	}
+	for _, tt := range []struct {
+		names []string
+		want  string
+	}{
+		{[]string{"look"}, ""},
+		{[]string{"send"}, "send suspended, handshake suspended freer"},
+		{[]string{"look", "send"}, "look suspended, send suspended, handshake suspended freer"},
+	} {
+		j, states := judged(withTools(o, tt.names...), seen.Pins, Reports{}, OfferTerms{})
+		if states != tt.want || blockIn(j) != want {
+			t.Errorf("with the tools %v: %s, and %s is passed on; want %s", tt.names, states, blockIn(j), tt.want)
+		}
+	}
+}
+
+func TestStatementsThatWereNotLetInAreNotPassedOn(t *testing.T) {
+	one, other := saying(map[string]string{"look": reads}), saying(map[string]string{"look": writes})
+	seen, _ := judged(one, &ServerPins{}, Reports{}, OfferTerms{})
+	withoutBytes := &ServerPins{Met: true, Listed: seen.Pins.Listed, Pins: maps.Clone(seen.Pins.Pins)}
+	p := withoutBytes.Pins[handshakeKey]
+	withoutBytes.Pins[handshakeKey] = p.With(p.Digest, "")
+	deceiving := OfferTerms{FindBlocking: func(k PinKey, definition []byte) string {
+		return deceives(k, []byte(strings.ReplaceAll(string(definition), "write", "evil")))
+	}}
+	twice := one
+	twice.Capabilities = []byte(`{"x-summit-capabilities":{"look":` + reads + `,"look":[]}}`)
+	for _, tt := range []struct {
+		name    string
+		offered switchboard.Offer
+		pins    *ServerPins
+		terms   OfferTerms
+		want    string
+	}{
+		{"the admitted ones, of which the digest alone is known", one, withoutBytes, OfferTerms{}, blockIn(seen)},
+		{"others than those of which the digest alone is known", other, withoutBytes, OfferTerms{}, ""},
+		{"what no person has let in", one, &ServerPins{}, OfferTerms{Rules: switchboard.AdmissionRules{Trust: switchboard.TrustStrict}}, ""},
+		{"a blocking finding", other, &ServerPins{}, deceiving, ""},
+		{"a member twice", twice, &ServerPins{}, OfferTerms{}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if j, states := judged(tt.offered, tt.pins, Reports{}, tt.terms); blockIn(j) != tt.want || (tt.want == "") != strings.HasPrefix(states, "look ") {
+				t.Errorf("%s is passed on, want %q; %s", blockIn(j), tt.want, states)
+			}
+		})
+	}
+}
+
+// reported are the reports of replicas.
+func reported(js ...JudgedOffer) Reports {
+	var all []OtherOffers
+	for _, j := range js {
+		all = append(all, j.Others)
+	}
+	return Reports{Others: Merge(all...), Handshakes: MergeHandshakes(slices.Values(all))}
+}
+
+func TestUnderStrictTrustANewHandshakeCountsOnAllReplicas(t *testing.T) {
+	terms := OfferTerms{Rules: switchboard.AdmissionRules{Trust: switchboard.TrustStrict}, Entries: map[PinKey]switchboard.AdmittedPin{}}
+	for _, definition := range saying(nil).Tools {
+		digest, err := DigestOf(definition)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, _ := keyOf(switchboard.Tools, definition)
+		terms.Entries[k] = switchboard.AdmittedPin{Digest: digest, State: switchboard.LifeActive, By: "ann", At: day}
+	}
+	look, send := saying(map[string]string{"look": reads}), saying(map[string]string{"send": reads})
+	a, _ := judged(look, &ServerPins{}, Reports{}, terms)
+	b, states := judged(saying(nil), &ServerPins{}, reported(a), terms)
+	if states != "look new" || len(b.Others) > 0 {
+		t.Errorf("a replica that is offered no statements has %q, and reports %v", states, b.Others)
+	}
+	if _, states := judged(send, &ServerPins{}, reported(a), terms); states != "look new, send new, handshake new narrower" {
+		t.Errorf("a replica that is offered other statements has %q", states)
+	}
+}
+
+func TestEachOfSeveralHandshakesSuspends(t *testing.T) {
+	seen, _ := judged(withTools(saying(nil), "a", "b", "c"), &ServerPins{}, Reports{}, OfferTerms{})
+	var js []JudgedOffer
+	var offers []switchboard.Offer
+	for _, name := range []string{"a", "b", "c"} {
+		o := withTools(saying(map[string]string{name: reads}), "a", "b", "c")
+		j, states := judged(o, seen.Pins, Reports{}, OfferTerms{})
+		if states != name+" suspended, handshake suspended freer" {
+			t.Fatalf("alone it is %q", states)
+		}
+		offers, js = append(offers, o), append(js, j)
+	}
+	const want = "a suspended, b suspended, c suspended, handshake suspended freer"
+	for i, o := range offers {
+		r := reported(js[(i+1)%3], js[(i+2)%3])
+		r.Own = js[i].Others
+		if _, states := judged(o, seen.Pins, r, OfferTerms{}); states != want {
+			t.Errorf("replica %d has %q", i, states)
+		}
+	}
+	if _, states := judged(withTools(saying(nil), "a", "b", "c"), seen.Pins, reported(js...), OfferTerms{}); states != want {
+		t.Errorf("a replica that is offered the admitted handshake has %q", states)
+	}
+}
+
+func TestADefinitionThatCannotBeReadSaysSo(t *testing.T) {
+	o := first
+	o.Capabilities = []byte(`{"x-summit-capabilities":{"look":` + reads + `,"look":[]}}`)
+	o.Prompts = [][]byte{[]byte(`{"name":"deep","_meta":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `}`)}
+	var whys []string
+	j := Judge(o, &ServerPins{}, Reports{}, OfferTerms{}, day, func(v PinVerdict) {
+		if v.State == switchboard.LifeSuspended && v.Key.Kind != switchboard.PinTool {
+			whys = append(whys, string(v.Key.Kind)+" "+v.Why)
+		}
+	})
+	const want = "its definition cannot be read: "
+	if len(whys) != 2 || !strings.HasPrefix(whys[0], "handshake "+want+"jsontext: duplicate object member name") || !strings.HasPrefix(whys[1], "prompt "+want+"objects and arrays stand more than 64 deep in each other") {
+		t.Errorf("the reasons are %q", whys)
+	}
+	if _, a := look(t, j); a.State != switchboard.LifeSuspended || !strings.Contains(a.Why, "is suspended: "+want) {
+		t.Errorf("the tool is %+v", a)
+	}
+}

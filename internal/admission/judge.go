@@ -2,6 +2,7 @@ package admission
 
 import (
 	"encoding/json"
+	"iter"
 	"maps"
 	"strconv"
 	"strings"
@@ -17,6 +18,7 @@ const (
 	maxKept       = 32 << 20 // bytes of definitions; a definition beyond it is known by its digest alone
 	maxMembers    = 8        // named of one difference
 	maxMember     = 60       // bytes of the name of one
+	maxReason     = 160      // bytes of the error of a definition that cannot be read
 	goneRetires   = 30 * 24 * time.Hour
 	maxOtherBytes = 8 << 20 // of the definitions of all other offers
 )
@@ -86,6 +88,9 @@ type offerJudge struct {
 type Reports struct {
 	Own    OtherOffers // of the last JudgedOffer here
 	Others OtherOffers // of the other replicas; the worst, if several report one definition
+
+	// Handshakes are all handshakes that the other replicas report; Others has the worst. Each can be about other tools.
+	Handshakes []OtherOffer
 
 	// Gone is of the last JudgedOffer here. What this replica has noted as gone before, it does not note again: another replica that is offered it has taken the note back, and
 	// the two would write in turn.
@@ -291,7 +296,11 @@ func (j *offerJudge) judge(k PinKey, offered []byte, compare definitionCompariso
 		if rule := j.findInOffer(k, offered); rule != "" {
 			return j.refuse(k, offered, switchboard.LifeSuspended, "its definition has a blocking finding: "+rule, Poisoned, rule)
 		}
-		return j.refuse(k, offered, switchboard.LifeSuspended, "its server has offered too many names over time, and no new one is let in", Narrower, "")
+		why := "its server has offered too many names over time, and no new one is let in"
+		if _, err := DigestOf(offered, j.terms.Rules.Volatile...); err != nil {
+			why = "its definition cannot be read: " + printable(strings.TrimPrefix(err.Error(), "canonical form: "), maxReason)
+		}
+		return j.refuse(k, offered, switchboard.LifeSuspended, why, Narrower, "")
 	}
 	if !pin.Gone.IsZero() && pin.State != switchboard.LifeRetired { // it is back
 		pin.Gone = time.Time{}
@@ -399,6 +408,16 @@ func Merge(reports ...OtherOffers) OtherOffers {
 	return all
 }
 
+// MergeHandshakes returns the handshakes that several replicas report, for Reports.
+func MergeHandshakes(reports iter.Seq[OtherOffers]) (all []OtherOffer) {
+	for one := range reports {
+		if o, ok := one[handshakeKey]; ok {
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
 // describe names the class of an other offer, and its cause.
 func describe(o *OtherOffer) string {
 	switch {
@@ -471,18 +490,18 @@ func (j *offerJudge) other(k PinKey, offered []byte, admitted string, class Clas
 			o.Members = append(o.Members, "…")
 			break
 		}
-		o.Members = append(o.Members, printable(d.Member))
+		o.Members = append(o.Members, printable(d.Member, maxMember))
 	}
 	j.own[k] = o
 	return &o
 }
 
-// printable returns the name of a member for messages. A server has chosen some of these names.
-func printable(name string) string {
-	if len(name) > maxMember {
-		name = strings.ToValidUTF8(name[:maxMember], "") + "…"
+// printable returns at most limit bytes of a text for messages, such as the name of a member. A server has chosen some of it.
+func printable(text string, limit int) string {
+	if len(text) > limit {
+		text = strings.ToValidUTF8(text[:limit], "") + "…"
 	}
-	return strings.Trim(strconv.QuoteToASCII(name), `"`)
+	return strings.Trim(strconv.QuoteToASCII(text), `"`)
 }
 
 // firstSight returns the pin of a definition that was never seen before.

@@ -2,8 +2,8 @@ package admission
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,25 +37,33 @@ func digestOf(definition []byte, leftOut []string) (d switchboard.DefinitionDige
 	return d, rest, nil
 }
 
-// leaveOut removes keys from the _meta of a definition, and returns those that it had. A _meta that has no others is removed. If there are none, rest is the definition.
+// leaveOut removes keys from the _meta of a definition, and returns those that it had, sorted. A _meta that has no others is removed. Everything else stays byte for byte. If there
+// are none, rest is the definition.
 func leaveOut(definition []byte, keys []string) (rest []byte, found []string) {
-	var members, meta map[string]json.RawMessage
-	if len(keys) == 0 || json.Unmarshal(definition, &members) != nil || json.Unmarshal(members["_meta"], &meta) != nil {
+	if len(keys) == 0 {
 		return definition, nil
 	}
-	for _, k := range keys {
-		if _, ok := meta[k]; ok {
-			delete(meta, k)
-			found = append(found, k)
+	meta, ok := wire.Field(definition, "_meta")
+	if !ok {
+		return definition, nil
+	}
+	others := false
+	meta = wire.Without(nil, meta, func(name string) bool {
+		if !slices.Contains(keys, name) {
+			others = true
+			return false
 		}
-	}
-	if found == nil {
+		found = append(found, name)
+		return true
+	})
+	switch {
+	case found == nil:
 		return definition, nil
+	case !others:
+		meta = nil
 	}
-	if delete(members, "_meta"); len(meta) > 0 {
-		members["_meta"] = written(meta)
-	}
-	return written(members), found
+	slices.Sort(found)
+	return wire.Rewrite(nil, definition, wire.Edit{Name: "_meta", Value: meta}), slices.Compact(found)
 }
 
 // A PinKey names a pin of one server.

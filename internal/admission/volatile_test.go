@@ -149,3 +149,22 @@ func TestLeftOutKeysDoNotHideWhatCannotBeRead(t *testing.T) {
 		}
 	}
 }
+
+func TestClientsGetTheRestOfADefinitionAsItsServerWritesIt(t *testing.T) {
+	const rest = `{"name":"look", "inputSchema":{"type":"object"}, "description":"1 < 2 & 3\u00e9"`
+	for meta, want := range map[string]string{
+		`,"_meta":{"time":1,"note" : "<n>","build":2}}`: `,"_meta":{"note" : "<n>"}}`,
+		`,"_meta":{"build":2}}`:                         `}`,
+		`,"_meta":{"build":2}, "a":1}`:                  `, "a":1}`,
+		`,"_meta":{"note":2, "a":1}}`:                   `,"_meta":{"note":2, "a":1}}`,
+	} {
+		o := switchboard.Offer{Server: "s", Tools: [][]byte{[]byte(rest + meta)}}
+		seen := Judge(o, &ServerPins{}, Reports{}, volatile("build", "time"), day, nil)
+		again := Judge(o, seen.Pins, Reports{}, volatile("build", "time"), day, nil)
+		for _, j := range []JudgedOffer{seen, again} {
+			if definition := string(j.Offer.Tools[0]); definition != rest+want {
+				t.Errorf("of %s, %s is passed on want %s", o.Tools[0], definition, rest+want)
+			}
+		}
+	}
+}

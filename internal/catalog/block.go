@@ -169,25 +169,3 @@ func compareCapabilities(a, b switchboard.Capability) int {
 		slices.Index(switchboard.Sources, a.Source)-slices.Index(switchboard.Sources, b.Source),
 	)
 }
-
-// misspells reports whether name is a misspelling of known: another case, another separator, or a typing mistake. A
-// misspelt name is refused, because a restriction that is not read is worse than none.
-func misspells(name []byte, known string) bool {
-	if len(name) < len(known)-3 || len(name) > len(known)+3 || string(name) == known {
-		return false
-	}
-	s := strings.ToLower(string(name))
-	return strings.EqualFold(string(name), known) || editDistance(s, known) <= allowedMistakes(known)
-}
-
-// allowedMistakes returns how many typing mistakes a misspelling may have: none in short names, which have real neighbours
-// ("title" and "tile").
-func allowedMistakes(known string) int {
-	switch {
-	case len(known) >= len(blockName):
-		return 3
-	case len(known) >= len("capabilities"):
-		return 2
-	}
-	return 0
-}

@@ -214,8 +214,10 @@ func TestAnUnreadableManifestOrHandshakeRefusesAllToolsThatItMayRestrict(t *test
 		{name: "a manifest with two values", in: world{manifest: `{"capabilities":{"tools":{}}} {}`}, want: `server "s", manifest m.json: cannot be read: something follows the value`},
 		{name: "a handshake with a name twice", in: world{handshake: `{"tools":{"t":{"x-summit-capabilities":[]}},"tools":{}}`}, want: `server "s", handshake: is not strict JSON: duplicate object member name at "/tools"`},
 		{name: "a handshake with a slip", in: world{handshake: `{"experimental":{"x-summit-capabilties":{}}}`}, want: `server "s", handshake: capabilities.experimental: "x-summit-capabilties" is not a field here; did you mean "x-summit-capabilities"?`},
-		{name: "a list in the handshake of a server with two tools", in: world{handshake: `{"x-summit-capabilities":[]}`}, want: `server "s", handshake: capabilities.x-summit-capabilities: is a list, which can be about one tool only, and the server has 2; write an object with a list for each tool`},
-		{name: "a list beside the capabilities of a server with two tools", in: world{beside: `[]`}, want: `server "s", handshake: x-summit-capabilities: is a list, which can be about one tool only, and the server has 2`},
+		{name: "a list in the handshake of a server with two tools", in: world{handshake: `{"x-summit-capabilities":[]}`}, want: `server "s", handshake: capabilities.x-summit-capabilities: is a list, which can be about the only tool of a server, and the server does not have one tool; write an object with a list for each tool`},
+		{name: "a list beside the capabilities of a server with two tools", in: world{beside: `[]`}, want: `server "s", handshake: x-summit-capabilities: is a list, which can be about the only tool of a server`},
+		{name: "tools that can be a tool, with others", in: world{beside: `{"tools":{"t":[]},"u":[]}`}, want: `server "s", handshake: x-summit-capabilities: has the object "tools" and other members; `},
+		{name: "tools that can be a tool, with a block", in: world{beside: `{"tools":{"x-summit-capabilities":[]}}`}, want: `server "s", handshake: x-summit-capabilities.tools: has the member "x-summit-capabilities"; `},
 		{name: "a text beside the capabilities", in: world{beside: `"read fs"`}, want: `server "s", handshake: x-summit-capabilities: is a string; want an object with a list for each tool`},
 		{name: "a manifest of 5 MB", in: world{manifest: strings.Repeat(" ", 5<<20)}, want: `server "s", manifest m.json: is 5242880 bytes long; at most 4194304 are allowed`},
 	} {

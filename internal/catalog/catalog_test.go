@@ -32,12 +32,21 @@ func (w world) sources() []catalog.Source {
 	for _, t := range w.tools {
 		src.Offer.Tools = append(src.Offer.Tools, []byte(t))
 	}
+	var beside, capabilities []byte
 	if w.handshake != "" {
-		src.Offer.Capabilities = []byte(w.handshake)
+		capabilities = []byte(w.handshake)
 	}
 	if w.beside != "" {
-		src.Offer.Beside = []byte(w.beside)
+		beside = []byte(w.beside)
 	}
+	var names []string
+	for _, t := range w.tools {
+		var d struct{ Name string }
+		if json.Unmarshal([]byte(t), &d) == nil {
+			names = append(names, d.Name)
+		}
+	}
+	src.Offer.Capabilities, src.Offer.Beside, _ = catalog.ResolveHandshake(capabilities, beside, names)
 	if w.manifest != "" {
 		src.Manifest = &catalog.Manifest{Name: "m.json", Data: []byte(w.manifest)}
 	}
@@ -55,7 +64,7 @@ func (w world) build(t testing.TB) *catalog.Snapshot {
 	}
 	s := catalog.Build(w.sources(), overlays, taxonomy(t))
 	// What pins keep of a handshake means the same as the handshake.
-	if statements := catalog.HandshakeStatements([]byte(w.handshake), w.sources()[0].Offer.Beside); json.Valid(statements) {
+	if statements := catalog.HandshakeStatements(w.sources()[0].Offer.Capabilities, w.sources()[0].Offer.Beside); json.Valid(statements) {
 		kept := w.sources()
 		kept[0].Offer.Capabilities, kept[0].Offer.Beside = catalog.HandshakeParts(statements)
 		if k := catalog.Build(kept, overlays, taxonomy(t)); k.Digest() != s.Digest() || !slices.Equal(k.Faults(), s.Faults()) {

@@ -130,7 +130,7 @@ func ownBlocks(t *tree) (blocks []block) {
 		switch {
 		case string(name) == blockName:
 			blocks = append(blocks, readBlock(t, c, blockName))
-		case misspells(name, blockName):
+		case switchboard.Misspells(name, blockName):
 			blocks = append(blocks, misspeltBlock("", name))
 		}
 	}
@@ -140,7 +140,7 @@ func ownBlocks(t *tree) (blocks []block) {
 			switch {
 			case string(name) == blockName:
 				blocks = append(blocks, readBlock(t, c, "annotations."+blockName))
-			case misspells(name, blockName):
+			case switchboard.Misspells(name, blockName):
 				blocks = append(blocks, misspeltBlock("annotations", name))
 			}
 		}
@@ -177,7 +177,7 @@ func isBlockName(name []byte) bool {
 // misspellsBlockName reports whether name is a misspelling of our block's name.
 func misspellsBlockName(name []byte) bool {
 	local := name[bytes.LastIndexByte(name, '/')+1:]
-	return misspells(local, blockName) || string(local) == blockName && !isBlockName(name)
+	return switchboard.Misspells(local, blockName) || string(local) == blockName && !isBlockName(name)
 }
 
 // isPrefix reports whether p consists of labels separated by dots, where each label begins with a letter and ends with

@@ -102,7 +102,7 @@ func safeQuote(s string) string {
 func suggestNearest[T ~string](word string, known []T) string {
 	best, at := T(""), -1
 	for _, k := range known {
-		if d := editDistance(strings.ToLower(word), string(k)); at < 0 || d < at {
+		if d := switchboard.EditDistance(strings.ToLower(word), string(k)); at < 0 || d < at {
 			best, at = k, d
 		}
 	}
@@ -110,29 +110,4 @@ func suggestNearest[T ~string](word string, known []T) string {
 		return fmt.Sprintf("; did you mean %q?", string(best))
 	}
 	return fmt.Sprintf("; the nearest known is %q", string(best))
-}
-
-// editDistance returns how many bytes must be inserted, deleted, replaced or swapped with their neighbour to change a into
-// b. Only the first maxShown bytes of each count.
-func editDistance(a, b string) int {
-	a, b = a[:min(len(a), maxShown)], b[:min(len(b), maxShown)]
-	var rows [3][maxShown + 1]int // the current row, the previous one, and the one before that
-	for j := range rows[0] {
-		rows[0][j] = j
-	}
-	for i := range len(a) {
-		row, prev, before := &rows[(i+1)%3], &rows[i%3], &rows[(i+2)%3]
-		row[0] = i + 1
-		for j := range len(b) {
-			d := prev[j]
-			if a[i] != b[j] {
-				d++
-			}
-			row[j+1] = min(d, prev[j+1]+1, row[j]+1)
-			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
-				row[j+1] = min(row[j+1], before[j-1]+1)
-			}
-		}
-	}
-	return rows[len(a)%3][len(b)]
 }

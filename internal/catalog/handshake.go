@@ -2,11 +2,13 @@ package catalog
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
 
 	"github.com/summit-switchboard/switchboard/internal/canonical"
+	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
 // handshakeMembers are the members of the capabilities in a handshake that readCapabilities reads.
@@ -16,6 +18,44 @@ var handshakeMembers = []string{"tools", blockName, "extensions", "experimental"
 type handshakeText struct {
 	Capabilities json.RawMessage `json:"capabilities,omitempty"`
 	Beside       json.RawMessage `json:"x-summit-capabilities,omitempty"`
+}
+
+// ResolveHandshake writes the list of a server's only tool as an object with a list for that tool, in the capabilities and in the member beside them. So what they mean no longer
+// depends on the tools that the server offers, and another meaning is another text. A list that can be about several tools stays, and is a fault. unknown says that there is a
+// list, and that the server has not listed a tool yet.
+func ResolveHandshake(capabilities, beside []byte, names []string) (resolvedCapabilities, resolvedBeside []byte, unknown bool) {
+	own, times := []byte(nil), 0
+	if mentionsBlock(capabilities) {
+		for name, value := range wire.Members(capabilities) {
+			if name == blockName {
+				own = value
+				times++
+			}
+		}
+	}
+	inside := times == 1 && isList(own) // a member that is there twice is a fault
+	if !inside && !isList(beside) {
+		return capabilities, beside, false
+	}
+	if len(names) != 1 {
+		return capabilities, beside, len(names) == 0
+	}
+	if inside {
+		capabilities = wire.Rewrite(nil, capabilities, wire.Edit{Name: blockName, Value: aboutTool(names[0], own)})
+	}
+	if isList(beside) {
+		beside = aboutTool(names[0], beside)
+	}
+	return capabilities, beside, false
+}
+
+func isList(value []byte) bool {
+	value = bytes.TrimLeft(value, " \t\r\n")
+	return len(value) > 0 && value[0] == '['
+}
+
+func aboutTool(name string, list []byte) []byte {
+	return slices.Concat([]byte(`{"tools":{`), wire.AppendString(nil, name), []byte(":"), list, []byte("}}"))
 }
 
 // HandshakeStatements returns what a handshake says about the capabilities of tools, as one JSON object; nil if it says nothing of them. The rest of the server's capabilities is
@@ -78,43 +118,64 @@ type HandshakeDifference struct {
 	Before, After json.RawMessage
 }
 
-// DiffHandshakes returns where two results of HandshakeStatements differ, sorted by place. ok is false if one of them cannot be read.
+// DiffHandshakes returns where two results of HandshakeStatements differ, sorted by place. ok is false if one of them cannot be read. Each tool whose labels can differ is
+// the tool of a place that counts, or there is such a place about all tools.
 func DiffHandshakes(before, after []byte) (all []HandshakeDifference, ok bool) {
 	var a, b any
 	if json.Unmarshal(before, &a) != nil || json.Unmarshal(after, &b) != nil {
 		return nil, false
 	}
 	diffStatements(a, b, nil, &all)
+	if fault := cmp.Or(faultOf(after), faultOf(before)); fault != nil && !bytes.Equal(before, after) && !slices.ContainsFunc(all, HandshakeDifference.isAboutAll) {
+		all = append(all, HandshakeDifference{Path: []string{cmp.Or(fault.field, "capabilities")}, Counts: true})
+	}
 	return all, true
 }
 
-// diffStatements adds the places at and below the path where two values differ. nil means that there is none, and null is the same.
+func (d HandshakeDifference) isAboutAll() bool { return d.Counts && d.Tool == "" }
+
+// faultOf returns the fault for which all tools of a server with these statements are refused, or nil.
+func faultOf(statements []byte) *problem {
+	capabilities, beside := HandshakeParts(statements)
+	return readHandshake(new(tree), capabilities, beside).fault
+}
+
+// absent stands for a member that is not there. null is a fault in many places, and no member is none.
+type absent struct{}
+
+// diffStatements adds the places at and below the path where two values differ.
 func diffStatements(a, b any, path []string, all *[]HandshakeDifference) {
-	x, isObject := a.(map[string]any)
-	y, isToo := b.(map[string]any)
-	if isObject {
-		a = nil
+	if was, is := textOf(a), textOf(b); !bytes.Equal(was, is) {
+		d, misspelt := differenceAt(path, was, is)
+		// An object without members means nothing, but in place of a block.
+		if empty := string(was) == "{}" || string(is) == "{}"; !empty || misspelt || d.Counts && d.Tool != "" {
+			*all = append(*all, d)
+		}
 	}
-	if isToo {
-		b = nil
+	x, _ := a.(map[string]any)
+	y, _ := b.(map[string]any)
+	names := slices.AppendSeq(slices.Collect(maps.Keys(x)), maps.Keys(y))
+	slices.Sort(names)
+	member := func(of map[string]any, name string) any {
+		if v, ok := of[name]; ok {
+			return v
+		}
+		return absent{}
 	}
-	was, is := textOf(a), textOf(b)
-	if !bytes.Equal(was, is) {
-		*all = append(*all, differenceAt(path, was, is))
-	}
-	names := maps.Clone(x)
-	if names == nil {
-		names = map[string]any{}
-	}
-	maps.Copy(names, y)
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		diffStatements(x[name], y[name], append(slices.Clip(path), name), all)
+	for _, name := range slices.Compact(names) {
+		diffStatements(member(x, name), member(y, name), append(slices.Clip(path), name), all)
 	}
 }
 
+// textOf returns the text of a value; nil if there is none, or if it has members.
 func textOf(v any) json.RawMessage {
-	if v == nil {
+	switch v := v.(type) {
+	case absent:
 		return nil
+	case map[string]any:
+		if len(v) > 0 {
+			return nil
+		}
 	}
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -123,16 +184,16 @@ func textOf(v any) json.RawMessage {
 	return text
 }
 
-// differenceAt returns the difference at a place.
-func differenceAt(path []string, before, after json.RawMessage) HandshakeDifference {
-	d := HandshakeDifference{Path: path}
+// differenceAt returns the difference at a place, and whether a name there is a misspelling of a block's name.
+func differenceAt(path []string, before, after json.RawMessage) (d HandshakeDifference, misspelt bool) {
+	d.Path = path
 	switch {
 	case slices.ContainsFunc(path, func(name string) bool { return misspellsBlockName([]byte(name)) }):
-		d.Counts = true
+		d.Counts, misspelt = true, true
 	case slices.ContainsFunc(path, func(name string) bool { return isBlockName([]byte(name)) }):
 		d.Counts, d.Tool, d.Before, d.After = true, toolAt(path), before, after
 	}
-	return d
+	return d, misspelt
 }
 
 // toolAt returns the tool that a place in a block is about, as readHandshake reads it; "" if the place does not name one.
@@ -144,7 +205,7 @@ func toolAt(path []string) string {
 		return ""
 	}
 	block := func(i int) string { // whose members begin at i; see readBlockMember
-		if at(i) == "tools" && at(i+1) != "" && at(i+1) != blockName {
+		if at(i) == "tools" && at(i+1) != "" {
 			return at(i + 1)
 		}
 		return at(i)

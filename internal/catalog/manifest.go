@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"bytes"
-	"slices"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -64,7 +63,7 @@ func readManifest(t *tree, m *Manifest) toolLabels {
 // findContainer returns the object under name, in the object at n. It is a fault if it is missing.
 func (w *toolLabels) findContainer(t *tree, n int32, field, name string) int32 {
 	for c := t.nodes[n].first; c != none; c = t.nodes[c].next {
-		if misspells(t.nodes[c].name, name) {
+		if switchboard.Misspells(t.nodes[c].name, name) {
 			w.fault = problemf(field, "%s is not a field here; did you mean %q?", safeQuote(string(t.nodes[c].name)), name)
 			return none
 		}
@@ -89,30 +88,30 @@ func (w *toolLabels) readTool(t *tree, n int32, tool, field string) {
 		switch name := t.nodes[c].name; {
 		case string(name) == blockName:
 			w.blocks[tool] = append(w.blocks[tool], readBlock(t, c, field+"."+blockName))
-		case misspells(name, blockName):
+		case switchboard.Misspells(name, blockName):
 			w.blocks[tool] = append(w.blocks[tool], misspeltBlock(field, name))
 		}
 	}
 }
 
 // readHandshake parses the capabilities object of initialize or server/discover, and the member with our block's name
-// next to it. Most servers do not know our block, so everything that does not have its form is ignored. names are the
-// server's tools: a bare list as our block can only be about a single tool.
-func readHandshake(t *tree, capabilities, beside []byte, names []string) toolLabels {
+// next to it. Most servers do not know our block, so everything that does not have its form is ignored. What it means
+// does not depend on the tools that the server offers: these can change after a person has let the handshake in.
+func readHandshake(t *tree, capabilities, beside []byte) toolLabels {
 	w := toolLabels{source: switchboard.FromHandshake, blocks: map[string][]block{}}
 	if mentionsBlock(capabilities) {
-		w.readCapabilities(t, capabilities, names)
+		w.readCapabilities(t, capabilities)
 	}
 	if beside == nil || w.fault != nil {
 		return w
 	}
 	if w.fault = parseBounded(t, beside); w.fault == nil {
-		w.readBlockMember(t, 0, blockName, names)
+		w.readBlockMember(t, 0, blockName)
 	}
 	return w
 }
 
-func (w *toolLabels) readCapabilities(t *tree, raw []byte, names []string) {
+func (w *toolLabels) readCapabilities(t *tree, raw []byte) {
 	if w.fault = parseBounded(t, raw); w.fault != nil {
 		return
 	}
@@ -120,7 +119,7 @@ func (w *toolLabels) readCapabilities(t *tree, raw []byte, names []string) {
 		w.readTools(t, tools, "capabilities.tools", false)
 	}
 	if own := t.member(0, blockName); own != none {
-		w.readBlockMember(t, own, "capabilities."+blockName, names)
+		w.readBlockMember(t, own, "capabilities."+blockName)
 	}
 	if ext := t.memberObject(0, "extensions"); ext != none {
 		for c := t.nodes[ext].first; c != none; c = t.nodes[c].next {
@@ -134,25 +133,38 @@ func (w *toolLabels) readCapabilities(t *tree, raw []byte, names []string) {
 	}
 }
 
-// readBlockMember parses the value at n of a member with our block's name. The value is an object of tools, an object with the
-// single member "tools" that is such an object, or the block of the only tool. Anything else is a fault, because a
-// restriction that is not read is worse than none.
-func (w *toolLabels) readBlockMember(t *tree, n int32, field string, names []string) {
+// readBlockMember parses the value at n of a member with our block's name. The value is an object of tools, or an object with the
+// single member "tools" that is such an object. Anything else is a fault, because a restriction that is not read is worse
+// than none. ResolveHandshake writes the list of the only tool as such an object.
+func (w *toolLabels) readBlockMember(t *tree, n int32, field string) {
 	switch t.nodes[n].kind {
 	case '{':
-		if tools := t.memberObject(n, "tools"); tools != none && !slices.Contains(names, "tools") {
+		if tools := t.memberObject(n, "tools"); tools != none {
+			if w.fault = checkToolsAlone(t, n, tools, field); w.fault != nil {
+				return
+			}
 			n, field = tools, field+".tools"
 		}
 		w.readTools(t, n, field, true)
 	case '[':
-		if len(names) == 1 {
-			w.blocks[names[0]] = append(w.blocks[names[0]], readBlock(t, n, field))
-			return
-		}
-		w.fault = problemf(field, "is a list, which can be about one tool only, and the server has %d; write an object with a list for each tool", len(names))
+		w.fault = problemf(field, "is a list, which can be about the only tool of a server, and the server does not have one tool; write an object with a list for each tool")
 	default:
 		w.fault = problemf(field, "is %s; want an object with a list for each tool", t.kindName(n))
 	}
+}
+
+// checkToolsAlone returns the fault that the object tools in the object at n could as well be about a tool with the name "tools".
+func checkToolsAlone(t *tree, n, tools int32, field string) *problem {
+	const advice = `; a tool can be meant, or all tools: write {"tools": {TOOL: a list, ...}} and nothing else`
+	if t.nodes[tools].next != none || t.nodes[n].first != tools {
+		return problemf(field, `has the object "tools" and other members%s`, advice)
+	}
+	for c := t.nodes[tools].first; c != none; c = t.nodes[c].next {
+		if name := t.nodes[c].name; isBlockName(name) || misspellsBlockName(name) {
+			return problemf(field+".tools", "has the member %s%s", safeQuote(string(name)), advice)
+		}
+	}
+	return nil
 }
 
 // readExtension parses the tools of the extension at n. anyName says whether the extension may have another name than our

@@ -99,7 +99,7 @@ func (v *serverState) build(t *tree, g ToolGate, tax *switchboard.Taxonomy) {
 		words = append(words, readManifest(t, v.source.Manifest))
 	}
 	names := slices.Sorted(maps.Keys(offered))
-	words = append(words, readHandshake(t, v.source.Offer.Capabilities, v.source.Offer.Beside, names))
+	words = append(words, readHandshake(t, v.source.Offer.Capabilities, v.source.Offer.Beside))
 
 	for _, w := range words {
 		if w.fault != nil {

@@ -106,7 +106,7 @@ func (s *pinnedServer) verdict(k admission.PinKey) (v admission.PinVerdict, ok b
 }
 
 func (s *pinnedServer) reports() admission.Reports {
-	return admission.Reports{Own: s.own, Others: s.merged, Gone: s.gone}
+	return admission.Reports{Own: s.own, Others: s.merged, Handshakes: admission.MergeHandshakes(maps.Values(s.others)), Gone: s.gone}
 }
 
 func now() time.Time { return time.Now().UTC().Truncate(time.Second) }

@@ -64,3 +64,44 @@ func TestReplicasThatAreOfferedDifferentListsDoNotWriteInTurn(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// Two replicas are offered handshakes about different tools, and the third one is offered none. All have the same tools left.
+func TestEachOfTwoReportedHandshakesSuspendsEverywhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := &countingStore{Store: store.NewMemory()}
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		offer := func(about string) []switchboard.Offer {
+			o := offerOf(work, late)
+			if about != "" {
+				o[0].Capabilities = []byte(`{"tools":{"` + about + `":{"x-summit-capabilities":[{"verb":"read","resource":"fs"}]}}}`)
+			}
+			return o
+		}
+		var boards []*Board
+		abouts := []string{"", "work", "late"}
+		for i := range abouts {
+			p := New(Options{Store: st, Self: string(rune('a' + i)), Log: slog.New(slog.DiscardHandler), Changed: func() {}})
+			p.Read(ctx)
+			p.Admit(ctx, offer(""), firstUse)
+			go p.Run(ctx)
+			boards = append(boards, p)
+		}
+		for range 2 {
+			for i, about := range abouts {
+				boards[i].Admit(ctx, offer(about), firstUse)
+			}
+			time.Sleep(time.Minute)
+		}
+		for i, about := range abouts {
+			all := boards[i].Admit(ctx, offer(about), firstUse)[0].Admissions
+			for _, name := range []string{"work", "late"} {
+				if a := all[name]; a == nil || a.State != switchboard.LifeSuspended {
+					t.Errorf("replica %d has %s as %+v, want suspended", i, name, a)
+				}
+			}
+		}
+		stop()
+		synctest.Wait()
+	})
+}

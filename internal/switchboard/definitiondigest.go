@@ -69,7 +69,8 @@ func ParseDefinitionDigest(text string) (d DefinitionDigest, err error) {
 	return d, nil
 }
 
-// CheckVolatileKey returns why a key of _meta cannot be left out of a digest, or nil. A block of capabilities always counts.
+// CheckVolatileKey returns why a key of _meta cannot be left out of a digest, or nil. A block of capabilities always counts, and so does a misspelt one: its tool is refused, and
+// without the key it would be offered.
 func CheckVolatileKey(key string) error {
 	const rest = "._-/"
 	fits := func(c rune) bool {
@@ -80,6 +81,8 @@ func CheckVolatileKey(key string) error {
 		return fmt.Errorf("a key of _meta that is left out has 1 to %d letters, digits and characters of %s", maxVolatileKey, rest)
 	case IsBlockKey(key):
 		return errors.New("it states what a tool can do, and a change of that always counts; remove it from the list")
+	case Misspells([]byte(key[strings.LastIndexByte(key, '/')+1:]), BlockName):
+		return errors.New("it looks like " + BlockName + ", for which its tool is refused, and that always counts; remove it from the list")
 	}
 	return nil
 }

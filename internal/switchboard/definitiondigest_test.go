@@ -29,6 +29,8 @@ func TestADigestNamesWhatItLeavesOut(t *testing.T) {
 		"a space in a key":    "d2:my build:" + digits,
 		"a block":             "d2:x-summit-capabilities:" + digits,
 		"a block of a prefix": "d2:org.example/x-summit-capabilities:" + digits,
+		"a misspelt block":    "d2:x-sumit-capabilities:" + digits,
+		"a block in capitals": "d2:org.example/X-Summit-Capabilities:" + digits,
 		"a long key":          "d2:" + strings.Repeat("k", 129) + ":" + digits,
 		"too many keys":       "d2:a,b,c,d,e,f,g,h,i:" + digits,
 	} {
