@@ -87,7 +87,7 @@ func (o *Order) Start(l *Launch) (pid int, e InEffect, err error) {
 		return pid, e, nil
 	}
 	var status unix.WaitStatus
-	for _, err := unix.Wait4(pid, &status, 0, nil); err == unix.EINTR; _, err = unix.Wait4(pid, &status, 0, nil) { //nolint:errorlint // it is one
+	for _, err := unix.Wait4(pid, &status, 0, nil); err == unix.EINTR; _, err = unix.Wait4(pid, &status, 0, nil) {
 	}
 	if said.step == stepFilter {
 		return 0, e, &UnavailableError{e.Missing[len(e.Missing)-1]}
@@ -178,7 +178,7 @@ func (c *childCalls) run(l *Launch) (pid int, said childReport, err error) {
 	raw := (*[unsafe.Sizeof(said)]byte)(unsafe.Pointer(&said))
 	for {
 		switch n, err := unix.Read(pipe[0], raw[:]); {
-		case err == unix.EINTR: //nolint:errorlint // it is one
+		case err == unix.EINTR:
 		case err != nil:
 			return 0, said, err
 		case n == 0:
@@ -194,16 +194,16 @@ func (c *childCalls) run(l *Launch) (pid int, said childReport, err error) {
 //go:noinline
 func (c *childCalls) fork() (pid uintptr, errno syscall.Errno) {
 	// No handler of the runtime may run in the child.
-	syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&c.allSignals)), uintptr(unsafe.Pointer(&c.oldSignals)), 8, 0, 0)
+	_, _, _ = syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&c.allSignals)), uintptr(unsafe.Pointer(&c.oldSignals)), 8, 0, 0)
 	pid, _, errno = syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
 	if errno != 0 || pid != 0 {
-		syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&c.oldSignals)), 0, 8, 0, 0)
+		_, _, _ = syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&c.oldSignals)), 0, 8, 0, 0)
 		return pid, errno
 	}
 	c.said.step = c.become()
-	syscall.RawSyscall(unix.SYS_WRITE, uintptr(c.report), uintptr(unsafe.Pointer(&c.said)), unsafe.Sizeof(c.said))
+	_, _, _ = syscall.RawSyscall(unix.SYS_WRITE, uintptr(c.report), uintptr(unsafe.Pointer(&c.said)), unsafe.Sizeof(c.said))
 	for {
-		syscall.RawSyscall(unix.SYS_EXIT_GROUP, 253, 0, 0)
+		_, _, _ = syscall.RawSyscall(unix.SYS_EXIT_GROUP, 253, 0, 0)
 	}
 }
 
@@ -229,7 +229,7 @@ func (c *childCalls) become() (failed uint32) {
 	if c.said.failed != 0 && c.said.failed != syscall.EINVAL && c.said.failed != syscall.EPERM {
 		return stepCapabilities
 	}
-	syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, 0) // capset clears them too
+	_, _, _ = syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, 0) // capset clears them too
 	if _, _, c.said.failed = syscall.RawSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&c.capHeader)), uintptr(unsafe.Pointer(&c.noCaps)), 0); c.said.failed != 0 {
 		return stepCapabilities
 	}
@@ -247,7 +247,7 @@ func (c *childCalls) become() (failed uint32) {
 	for n := uintptr(1); n <= 64; n++ { // the program inherits what is ignored, and no handler
 		if _, _, errno := syscall.RawSyscall6(unix.SYS_RT_SIGACTION, n, 0, uintptr(unsafe.Pointer(&c.action)), 8, 0, 0); errno == 0 && c.action[0] > 1 {
 			c.action = [8]uint64{}
-			syscall.RawSyscall6(unix.SYS_RT_SIGACTION, n, uintptr(unsafe.Pointer(&c.action)), 0, 8, 0, 0)
+			_, _, _ = syscall.RawSyscall6(unix.SYS_RT_SIGACTION, n, uintptr(unsafe.Pointer(&c.action)), 0, 8, 0, 0)
 		}
 	}
 	if c.rules >= 0 {
@@ -262,8 +262,8 @@ func (c *childCalls) become() (failed uint32) {
 	if c.said.filtered != 0 && c.strict {
 		return stepFilter
 	}
-	syscall.RawSyscall(unix.SYS_WRITE, uintptr(c.report), uintptr(unsafe.Pointer(&c.said)), unsafe.Sizeof(c.said))
-	syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&c.oldSignals)), 0, 8, 0, 0)
+	_, _, _ = syscall.RawSyscall(unix.SYS_WRITE, uintptr(c.report), uintptr(unsafe.Pointer(&c.said)), unsafe.Sizeof(c.said))
+	_, _, _ = syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&c.oldSignals)), 0, 8, 0, 0)
 	_, _, c.said.failed = syscall.RawSyscall(unix.SYS_EXECVE, uintptr(unsafe.Pointer(c.path)), uintptr(unsafe.Pointer(c.args)), uintptr(unsafe.Pointer(c.env)))
 	return stepExec
 }

@@ -617,7 +617,7 @@ func TestAgentsThatAreNotOursWorkThroughSwitchboard(t *testing.T) {
 				b := &backend{first: rand.Text(), second: rand.Text(), listed: e.listed}
 				dir := t.TempDir()
 				config := write(t, dir, "switchboard.yaml", fmt.Sprintf("servers:\n  behind: {transport: http, url: %q}\ntenants:\n  default: {servers: [behind], allow: [by_name], trial: [behind]}\n", listen(t, b.handler())))
-				write(t, dir, "tenants/default/tenant.yaml", "tenant: default\ndefault_task: all\n") // a tool that comes later is tried
+				write(t, dir, "tenants/default/tenant.yaml", "tenant: default\ndefault_task: all\n")                                                                // a tool that comes later is tried
 				write(t, dir, "overlays/behind.yaml", "server: behind\ntools: {unlocked: {capabilities: [{verb: read, resource: fs, constraints: [readonly]}]}}\n") // else a person is asked about it
 				write(t, dir, "tenants/default/tasks/all.yaml", "task_id: all\nrequired_capabilities: [{tools: [\"*/*\"]}]\n")
 
