@@ -36,9 +36,9 @@ import (
 // SIGTERM to the program, and the end of the leash means to kill everything. It writes two lines to
 // the report: that the program was started and which walls are in effect, or why not, and then how it ended.
 //
-// The walls are for one thread, which starts the program and then waits for the guard to end. It is never the guard's first thread: that one stands for the whole
-// process when a program sends a signal to its guard. The other threads have no walls, so they can kill and sweep. If the program may reach single hosts, the thread with the walls
-// has a network of its own too, and the other threads carry the program's connections from there; see package passage.
+// The walls are the program's alone, and no thread of the guard has them: the program could signal and trace it. One thread starts the program and then waits for the
+// guard to end. If the program may reach single hosts, that thread has a network of its own, and the other threads carry the program's connections from there; see
+// package passage.
 
 // Time limits of a guard.
 const (
