@@ -54,7 +54,7 @@ func (j *offerJudge) handshake(o *switchboard.Offer) {
 		names = append(names, k.Name)
 	}
 	if o.Capabilities, o.Beside, unknown = catalog.ResolveHandshake(o.Capabilities, o.Beside, names); unknown {
-		o.Capabilities, o.Beside = nil, nil // the server has not listed the only tool yet
+		o.Capabilities, o.Beside = catalog.ReplaceStatements(o.Capabilities, nil) // the server has not listed the only tool yet
 		return
 	}
 	offered := catalog.HandshakeStatements(o.Capabilities, o.Beside)
@@ -63,7 +63,6 @@ func (j *offerJudge) handshake(o *switchboard.Offer) {
 	_, reported := j.reports.Others[handshakeKey]
 	if offered == nil {
 		if !known && !named && (!reported || j.terms.Rules.Strict()) {
-			o.Capabilities, o.Beside = nil, nil
 			if reported { // this replica is offered nothing that a person could let in
 				j.said = j.newHandshake()
 			}
@@ -74,9 +73,9 @@ func (j *offerJudge) handshake(o *switchboard.Offer) {
 	v, _ := j.judge(handshakeKey, offered, CompareHandshakes)
 	switch _, another := j.own[handshakeKey]; {
 	case v.Pin.Definition != "":
-		o.Capabilities, o.Beside = catalog.HandshakeParts([]byte(v.Pin.Definition))
+		o.Capabilities, o.Beside = catalog.ReplaceStatements(o.Capabilities, []byte(v.Pin.Definition))
 	case another || v.Pin.Digest == "":
-		o.Capabilities, o.Beside = nil, nil // the offered statements were not let in
+		o.Capabilities, o.Beside = catalog.ReplaceStatements(o.Capabilities, nil) // the offered statements were not let in
 	}
 	if isPassed(v.State) {
 		return

@@ -104,6 +104,26 @@ func HandshakeParts(statements []byte) (capabilities, beside []byte) {
 	return h.Capabilities, h.Beside
 }
 
+// ReplaceStatements returns the capabilities of a server with other statements about its tools, and the member beside them. The rest of the capabilities stays: which extensions
+// of the protocol the server has, for instance. statements is a result of HandshakeStatements; nil means none.
+func ReplaceStatements(capabilities, statements []byte) (replaced, beside []byte) {
+	own, beside := HandshakeParts(statements)
+	switch {
+	case !json.Valid(capabilities):
+		return own, beside
+	case own == nil && !mentionsBlock(capabilities):
+		return capabilities, beside
+	}
+	rest := wire.Without(nil, capabilities, func(name string) bool { return slices.Contains(handshakeMembers, name) })
+	members := [][]byte{}
+	for _, from := range [][]byte{rest, own} {
+		for name, value := range wire.Members(from) {
+			members = append(members, slices.Concat(wire.AppendString(nil, name), []byte(":"), value))
+		}
+	}
+	return slices.Concat([]byte("{"), bytes.Join(members, []byte(",")), []byte("}")), beside
+}
+
 // A HandshakeDifference is a place where two handshakes say different things.
 type HandshakeDifference struct {
 	Path []string // the names of the members that lead there

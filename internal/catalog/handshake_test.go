@@ -191,3 +191,22 @@ func TestEachToolThatMeansSomethingElseIsNamedByTheDifference(t *testing.T) {
 		}
 	})
 }
+
+// Only what a server says about its tools is replaced: the extensions of the protocol that it has are still known.
+func TestReplacedStatementsKeepTheOtherCapabilities(t *testing.T) {
+	const other = `"completions":{},"tasks":{"list":{}}`
+	for _, tt := range []struct{ capabilities, statements, want, beside string }{
+		{`{` + other + `,"tools":{"listChanged":true}}`, "", `{` + other + `,"tools":{"listChanged":true}}`, ""},
+		{`{"x-summit-capabilities":[],` + other + `}`, "", `{` + other + `}`, ""},
+		{`{"x-summit-capabilities":[],` + other + `}`, `{"capabilities":{"x-summit-capabilities":{"tools":{}}},"x-summit-capabilities":[1]}`, `{` + other + `,"x-summit-capabilities":{"tools":{}}}`, "[1]"},
+		{`{"x-summit`, "", "", ""},
+	} {
+		var statements []byte
+		if tt.statements != "" {
+			statements = []byte(tt.statements)
+		}
+		if got, beside := ReplaceStatements([]byte(tt.capabilities), statements); string(got) != tt.want || string(beside) != tt.beside {
+			t.Errorf("%s with %s: %s and %s, want %s and %s", tt.capabilities, tt.statements, got, beside, tt.want, tt.beside)
+		}
+	}
+}

@@ -344,7 +344,7 @@ func TestTheDifferencesShowNoSecret(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := p.Diff(filepath.Base)
+	text := strings.ReplaceAll(p.Diff(filepath.Base), d.home, "HOME") // its name may have any digits
 	for _, secret := range []string{"sk-ant", "tok-en", "kk-11", "1234", "geheim", "abcdefgh", "987", "u:pw", "cs-1", "longer-text"} {
 		if strings.Contains(text, secret) {
 			t.Errorf("%s is in\n%s", secret, text)

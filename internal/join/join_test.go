@@ -387,9 +387,27 @@ func TestAJoinerWithOtherValuesOfVariablesDoesNotJoin(t *testing.T) {
 	}
 }
 
+// A lockedText is what several goroutines write.
+type lockedText struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lockedText) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lockedText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
 // What goes over the connection, or to the log, does not have the values. Two handshakes have nothing in common.
 func TestValuesOfVariablesAreNotSent(t *testing.T) {
-	var log bytes.Buffer
+	var log lockedText
 	p := listen(t, func(o *Options) {
 		o.Env = environment("TOKEN=xyzzy")
 		o.Log = slog.New(slog.NewTextHandler(&log, nil))

@@ -101,7 +101,7 @@ func TestAServerThatItsWallsStopStartsWithOnePermission(t *testing.T) {
 	rig.WriteFile(t, filepath.Join(home, ".aws", "config"), "region\n")
 	rig.WriteFile(t, filepath.Join(home, ".aws", "credentials"), "key\n")
 	fake := strings.TrimPrefix(rig.FakeRow("", fmt.Sprintf(rig.Tool, "list")), ": {transport: stdio, command: [FAKE, ")
-	script := fmt.Sprintf(`cat %[1]s/.aws/config >config || exit 1; cat %[1]s/.aws/credentials >key; exec "$@"`, home)
+	script := fmt.Sprintf(`c=$(cat %[1]s/.aws/config) || exit 1; echo "$c" >config; cat %[1]s/.aws/credentials >key; exec "$@"`, home)
 	dir := rig.LayOut(t, rig.Fakes(fmt.Sprintf("cloud: {transport: stdio, dir: work, command: [sh, -c, %q, sh, FAKE, %s", script, fake))+"-- work/README --\n")
 	cmd := rig.Switchboard(t, "-v", "serve", "--listen", "127.0.0.1:0")
 	cmd.Env = append(os.Environ(), "HOME="+home)
