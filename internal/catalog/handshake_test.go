@@ -205,7 +205,7 @@ func TestReplacedStatementsKeepTheOtherCapabilities(t *testing.T) {
 		if tt.statements != "" {
 			statements = []byte(tt.statements)
 		}
-		if got, beside := ReplaceStatements([]byte(tt.capabilities), statements); string(got) != tt.want || string(beside) != tt.beside {
+		if got, beside := catalog.ReplaceStatements([]byte(tt.capabilities), statements); string(got) != tt.want || string(beside) != tt.beside {
 			t.Errorf("%s with %s: %s and %s, want %s and %s", tt.capabilities, tt.statements, got, beside, tt.want, tt.beside)
 		}
 	}
