@@ -130,7 +130,7 @@ func (j *offerJudge) addOthers(e *handshakeEffect, before, digest string) {
 	}
 }
 
-// add adds the tools about which two handshakes say different things.
+// add compares two handshakes, and adds the tools of the differences.
 func (e *handshakeEffect) add(before, after string) {
 	places, ok := catalog.DiffHandshakes([]byte(before), []byte(after))
 	e.all = e.all || !ok

@@ -92,7 +92,7 @@ type Input struct {
 
 	Offers []switchboard.Offer
 
-	// SameOffers says that the offers are those of the state before.
+	// SameOffers says that the state before has the same offers.
 	SameOffers bool
 
 	Starting []switchboard.ServerID // see State

@@ -14,7 +14,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// maxTriedTools limits the tasks whose tools are remembered.
+// maxTriedTools limits how many tasks TriedTools remembers.
 const maxTriedTools = 500
 
 // TriedTools remembers which tools tasks get by one state: each look at a draft asks again for those by the state in force. Use the zero value. It is safe for concurrent use.

@@ -89,8 +89,8 @@ func rereadTenant(file string, opts Options) *Config {
 	return l.cfg
 }
 
-// hasCallersOf reports whether both folders are without faults and have the same keys, people and claims. Only then are those of all tenants known
-// to be the same: the keys of a folder with faults can be those of its last good state.
+// hasCallersOf reports whether two folders have the same keys, people and claims, and no faults. A folder with faults may still have the keys of its
+// last good state, so it never has the callers of another.
 func (t *tenantFolder) hasCallersOf(other *tenantFolder) bool {
 	return !t.part.sink.Faulty() && !other.part.sink.Faulty() && t.keysUnknown == other.keysUnknown &&
 		reflect.DeepEqual(t.keys, other.keys) && reflect.DeepEqual(t.people, other.people) && reflect.DeepEqual(t.claims, other.claims)

@@ -120,8 +120,9 @@ func TestSS05APublicNameDoesNotLeadToLoopback(t *testing.T) {
 	}
 }
 
-// Each time, the address that is dialled is checked.
-func TestSS05ANameIsCheckedAtEachConnection(t *testing.T) {
+// listenForNames starts a DNS server that this process asks until the test ends.
+func listenForNames(t *testing.T) *dns.Server {
+	t.Helper()
 	names, err := dns.Listen(t, "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -131,6 +132,12 @@ func TestSS05ANameIsCheckedAtEachConnection(t *testing.T) {
 	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, network, names.Addr)
 	}}
+	return names
+}
+
+// Each time, the address that is dialled is checked.
+func TestSS05ANameIsCheckedAtEachConnection(t *testing.T) {
+	names := listenForNames(t)
 	useHosts(t, "")
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -178,15 +185,7 @@ func TestSS05ANameIsCheckedAtEachConnection(t *testing.T) {
 // A name with an address of IPv6 that never answers costs a moment, and not the connection: the addresses are raced. An address that dial
 // refuses does not stop the race.
 func TestABlackHoledAddressDoesNotStopTheOthers(t *testing.T) {
-	names, err := dns.Listen(t, "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	was := net.DefaultResolver
-	t.Cleanup(func() { net.DefaultResolver = was })
-	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, network, names.Addr)
-	}}
+	names := listenForNames(t)
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -1,15 +1,12 @@
 package dial
 
 import (
-	"context"
 	"errors"
 	"net"
 	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
-
-	"github.com/summit-switchboard/switchboard/test/dns"
 )
 
 func TestSS01SS03AStrangersHostLeadsToPublicAddressesOnly(t *testing.T) {
@@ -88,15 +85,7 @@ func TestSS01SS05PublicOpensNoConnectionInward(t *testing.T) {
 			_ = c.Close()
 		}
 	}()
-	names, err := dns.Listen(t, "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	was := net.DefaultResolver
-	t.Cleanup(func() { net.DefaultResolver = was })
-	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, network, names.Addr)
-	}}
+	names := listenForNames(t)
 	names.Set("idp.example.com", "127.0.0.1")
 	names.Set("far.test", "127.0.0.1")
 	_, port, _ := net.SplitHostPort(l.Addr().String())
@@ -167,15 +156,7 @@ func TestSS01SS05AProgramsNameLeadsToPublicAddressesOnly(t *testing.T) {
 			t.Errorf("%s at %s: %v", tt.host, tt.addr, err)
 		}
 	}
-	names, err := dns.Listen(t, "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	was := net.DefaultResolver
-	t.Cleanup(func() { net.DefaultResolver = was })
-	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, network, names.Addr)
-	}}
+	names := listenForNames(t)
 	names.Set("api.example.com", "127.0.0.1")
 	if _, err := ForProgram(t.Context(), "tcp", "api.example.com:443"); !isNotPublic(err) {
 		t.Errorf("the address that is dialled is not checked: %v", err)

@@ -79,7 +79,7 @@ func (o *Order) rules(d disk) (all []rule, fixed []string) {
 	return all, outermost(x.fixed)
 }
 
-// newRules returns no rules, with what is hidden.
+// newRules returns an empty set of rules, which knows what is hidden.
 func (o *Order) newRules(d disk) *grantedRules {
 	x := &grantedRules{disk: d, allow: map[string]rights{}}
 	x.own = x.places(o.Own)
@@ -133,7 +133,7 @@ func outermost(paths []string) (out []string) {
 	return out
 }
 
-// addDir adds the rules for the folder in which the program runs.
+// addDir adds the rules for Dir, the folder of the program.
 func (o *Order) addDir(x *grantedRules) {
 	if o.Dir == "" || o.isSystem(x, o.Dir) {
 		return

@@ -10,7 +10,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Bounds of what is in one network.
+// These bound what one network has.
 const (
 	maxNameservers = 3 // that libraries read from a file
 	maxHostsFile   = 8 // addresses that the file of hosts gives a name
