@@ -1,0 +1,179 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/canonical"
+	"github.com/summit-switchboard/switchboard/internal/contract"
+	"github.com/summit-switchboard/switchboard/internal/redact/detect"
+	"github.com/summit-switchboard/switchboard/internal/scan"
+	"github.com/summit-switchboard/switchboard/internal/scan/suspect"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// An ending is how a call ended.
+type ending string
+
+const (
+	succeeded ending = "succeeded"
+	refused   ending = "refused"  // the answer is marked as an error
+	died      ending = "died"     // the connection broke, or the server ended
+	silent    ending = "silent"   // no answer in time
+	broken    ending = "broken"   // the answer is no valid one, or too large
+	away      ending = "away"     // the server did not come back after the calls before
+	notMade   ending = "not made" // Switchboard refused the call, or could not make it
+)
+
+// An answer is what a call has led to.
+type answer struct {
+	ending ending
+	code   switchboard.Code // of an error of Switchboard
+	why    string           // of an error, in words
+	result []byte
+	text   string // all of the answer, as a reader could see it
+	took   time.Duration
+}
+
+// call makes one call, and reads its answer.
+func (r *run) call(ctx context.Context, args []byte) answer {
+	params := append([]byte(`{"name":`), canonical.Encode(r.tool.ID.Name)...)
+	params = append(append(append(params, `,"arguments":`...), args...), '}')
+	ctx, cancel := context.WithTimeout(ctx, r.callTime)
+	defer cancel()
+	c := &switchboard.Call{
+		Principal: r.o.Principal, Server: r.tool.ID.Server, Method: wire.MethodToolsCall, Tool: r.tool, Target: r.tool.ID.Name, Params: params, AnyLength: true, Judgments: r.judgments,
+	}
+	began := r.o.now()
+	result, err := r.o.Caller.Call(ctx, c)
+	a := readAnswer(result, err)
+	a.took = r.o.now().Sub(began)
+	if a.ending == succeeded && r.misfit == "" {
+		if why := outputMisfit(ctx, c, result); why != "" {
+			r.misfit = why
+		}
+	}
+	return a
+}
+
+// readAnswer classifies the outcome of a call.
+func readAnswer(result switchboard.Result, err error) answer {
+	if err == nil {
+		a := answer{ending: succeeded, result: result.JSON, text: string(result.JSON)}
+		if failed, _ := wire.Field(result.JSON, wire.MemberError); string(failed) == "true" {
+			a.ending = refused
+			a.why = firstText(result.JSON)
+		}
+		return a
+	}
+	if e, ok := errors.AsType[*switchboard.ServerError](err); ok {
+		a := answer{ending: refused, text: string(e.Object)}
+		raw, _ := wire.Field(e.Object, "message")
+		a.why, _ = wire.String(raw)
+		return a
+	}
+	own, ok := errors.AsType[*switchboard.Error](err)
+	if !ok {
+		return answer{ending: notMade, why: err.Error()}
+	}
+	a := answer{ending: notMade, code: own.Code, why: own.Text}
+	switch {
+	case own.Code == switchboard.CodeResultInvalid:
+		a.ending = broken
+	case own.Unsent && (own.ServerFailed || own.Code == switchboard.CodeServerUnreachable || own.Code == switchboard.CodeNotExecuted):
+		a.ending = away
+	case own.ConnectionLost, own.Code == switchboard.CodeServerFailed:
+		a.ending = died
+	case own.Code == switchboard.CodeOutcomeUnknown:
+		a.ending = silent
+	}
+	return a
+}
+
+// firstText returns the first text of a result.
+func firstText(result []byte) string {
+	content, _ := wire.Field(result, "content")
+	for one := range wire.Elements(content) {
+		raw, _ := wire.Field(one, "text")
+		text, _ := wire.String(raw)
+		return text
+	}
+	return ""
+}
+
+// outputMisfit returns why a result does not fit the output schema of its tool, or "".
+func outputMisfit(ctx context.Context, c *switchboard.Call, r switchboard.Result) string {
+	same := switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) { return r, nil })
+	if _, err := contract.Results(same).Call(ctx, c); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// stacks find what programs print when they fail where nobody has expected it.
+var stacks = regexp.MustCompile(`Traceback \(most recent call last\)` +
+	`|goroutine \d+ \[running\]` +
+	`|(?:\n|\\n)\s+at (?:[^\n\\]{0,200} \()?(?:file://|node:|/|[A-Za-z]:\\)[^\n\\)]{1,300}:\d+:\d+\)?` +
+	`|(?:\n|\\n)\s+at [\w.$]+\([\w]+\.(?:java|kt):\d+\)` +
+	`|thread '[^']{0,80}' panicked at`)
+
+// disclosed returns what an answer discloses that its call did not have, or "".
+func disclosed(a *answer, args string, canaries []Canary) string {
+	for _, c := range canaries {
+		if strings.Contains(a.text, c.Text) && !strings.Contains(args, c.Text) {
+			return c.Place
+		}
+	}
+	if stacks.MatchString(a.text) {
+		return "where its program failed (a stack)"
+	}
+	if !hasSecret(args) && hasSecret(a.text) {
+		return "something that looks like a secret"
+	}
+	return ""
+}
+
+// hasSecret reports whether a text has something that looks like a credential.
+func hasSecret(text string) bool {
+	text = text[:min(len(text), maxScanned)]
+	return len(detect.New([]switchboard.Detector{switchboard.DetectSecret}).Find(text, "")) > 0
+}
+
+// wordsIn returns the rules about words that find something in the texts of a result: orders for a model, and characters that deceive.
+func wordsIn(result []byte) (rules []string) {
+	text := strings.ToValidUTF8(textsOf(result), "")
+	if strings.ContainsFunc(text, scan.IsHidden) {
+		rules = append(rules, "hidden characters")
+	}
+	definition := append(wire.AppendString([]byte(`{"name":"answer","description":`), text), '}')
+	for _, f := range suspect.Find(switchboard.ToolID{Name: "answer"}, definition, &suspect.Peers{}) {
+		if !slices.Contains(rules, f.Rule) {
+			rules = append(rules, f.Rule)
+		}
+	}
+	slices.Sort(rules)
+	return rules
+}
+
+// textsOf returns the texts of a result, up to a length.
+func textsOf(result []byte) string {
+	var b strings.Builder
+	content, _ := wire.Field(result, "content")
+	for one := range wire.Elements(content) {
+		raw, _ := wire.Field(one, "text")
+		text, _ := wire.String(raw)
+		b.WriteString(text[:min(len(text), maxScanned-b.Len())])
+		if b.Len() >= maxScanned {
+			break
+		}
+	}
+	return b.String()
+}
+
+// maxScanned limits how many bytes of an answer are read for words.
+const maxScanned = 64 << 10

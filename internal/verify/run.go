@@ -1,0 +1,362 @@
+package verify
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// A Leave says why a tool may be exercised. The zero value is no leave: then only its definition is judged.
+type Leave string
+
+// The leaves.
+const (
+	LeaveNone     Leave = ""
+	LeaveWalls    Leave = "walls"    // its program has walls with nothing behind them
+	LeaveReadOnly Leave = "readonly" // a source that the operator trusts says that it only reads
+	LeaveTest     Leave = "test"     // the operator has declared its server a test environment
+)
+
+// A Canary is a text that no answer may have, unless its call had it.
+type Canary struct {
+	Text  string
+	Place string // where it is, in words
+}
+
+// RunOptions are the parts that a verification of one tool needs.
+type RunOptions struct {
+	// Caller makes the calls, with policy, limits and receipts, as Principal. Judgment returns what policy needs to judge a call of the tool.
+	Caller    switchboard.Caller
+	Principal switchboard.Principal
+	Judgment  func(*switchboard.Tool) *switchboard.Judgment
+
+	Leave  Leave
+	Walls  []string // that the program has, as its guard reports
+	Limits Limits
+	Place  Place
+
+	// Inspect returns a digest of the folder that the program may change, with everything in it; nil if there is no such folder.
+	Inspect  func() (string, error)
+	Canaries []Canary
+
+	// Mask replaces what differs from run to run in a text of a server, such as the path of the folder.
+	Mask func(string) string
+
+	now func() time.Time
+}
+
+// A run verifies one tool.
+type run struct {
+	o         *RunOptions
+	subject   *Subject
+	tool      *switchboard.Tool
+	judgments []*switchboard.Judgment
+	callTime  time.Duration
+
+	plan    *Plan
+	results map[TestName]*TestResult
+	misfit  string // of the first result that does not fit the output schema
+	calls   int
+	before  string // the digest of the folder
+	states  []string
+
+	generated, refusals int    // generated valid calls that were refused honestly
+	refusal             string // why the first one was
+	valid               bool
+	previous            answer
+	previousState       string
+}
+
+// Verify exercises the tool, and returns its report. The calls end with ctx, and then the report is void. tool is what policy judges: the tool as the catalog has it.
+func Verify(ctx context.Context, s *Subject, tool *switchboard.Tool, o RunOptions) *Report {
+	if o.now == nil {
+		o.now = time.Now
+	}
+	if o.Mask == nil {
+		o.Mask = func(s string) string { return s }
+	}
+	o.Limits = o.Limits.Bounded()
+	r := &run{o: &o, subject: s, tool: tool, callTime: o.Limits.CallTime(&s.Contract), plan: MakePlan(s, o.Limits, o.Place), results: map[TestName]*TestResult{}}
+	if o.Judgment != nil {
+		r.judgments = []*switchboard.Judgment{o.Judgment(tool)}
+	}
+	for _, t := range tests {
+		r.results[t.name] = &TestResult{Name: t.name, Weight: t.weight, Must: t.must, Outcome: TestSkipped, Why: r.plan.Skipped[t.name]}
+	}
+	report := &Report{V: reportVersion, Server: s.ID.Server, Tool: s.ID.Name, Digest: s.Digest, Leave: o.Leave, Walls: o.Walls}
+	began := o.now()
+	if o.Leave == LeaveNone {
+		for _, t := range r.results {
+			t.Why = "nobody has given leave to exercise it"
+		}
+	} else {
+		r.makeCalls(ctx, began.Add(o.Limits.Time))
+		if ctx.Err() != nil {
+			report.Void = "the verification was stopped"
+		}
+	}
+	for _, t := range tests {
+		report.Tests = append(report.Tests, *r.results[t.name])
+	}
+	report.Calls = r.calls
+	report.At, report.Took = began.UTC().Truncate(time.Second), o.now().Sub(began).Milliseconds()
+	report.conclude()
+	return report
+}
+
+// makeCalls makes the calls of the plan, until the time is over.
+func (r *run) makeCalls(ctx context.Context, until time.Time) {
+	r.before = r.inspect()
+	for i := range r.plan.Calls {
+		c := &r.plan.Calls[i]
+		if ctx.Err() != nil || !r.o.now().Before(until) {
+			r.skipRest(i)
+			break
+		}
+		r.observe(c, r.call(ctx, c.Arguments))
+	}
+	r.concludeValid()
+	r.concludeOutput()
+	r.concludeReadOnly()
+}
+
+// skipRest notes which tests lack calls because the time was over.
+func (r *run) skipRest(from int) {
+	for _, c := range r.plan.Calls[from:] {
+		if t := r.results[c.Test]; t.Calls == 0 && t.Outcome == TestSkipped {
+			t.Why = "no time was left"
+		}
+	}
+}
+
+// inspect returns the digest of the folder.
+func (r *run) inspect() string {
+	if r.o.Inspect == nil {
+		return ""
+	}
+	d, err := r.o.Inspect()
+	if err != nil {
+		return "cannot be read: " + err.Error()
+	}
+	return d
+}
+
+// observe judges an answer.
+func (r *run) observe(c *PlannedCall, a answer) {
+	t := r.results[c.Test]
+	if a.ending == notMade {
+		if t.Outcome == TestSkipped && t.Why == "" {
+			t.Why = strings.TrimSpace(fmt.Sprintf("%s: Switchboard did not make the call: %s", a.code, r.shown(a.why)))
+		}
+		return
+	}
+	if a.ending == away {
+		r.fail(Hostile, "the server did not come back after the calls before ("+c.About+")")
+		return
+	}
+	r.calls++
+	state := r.inspect()
+	args := string(c.Arguments)
+	r.judgeTime(&a)
+	if what := disclosed(&a, args, r.o.Canaries); what != "" {
+		r.fail(Hostile, "an answer discloses "+what+" ("+c.About+")")
+	}
+	switch c.Test {
+	case Valid:
+		r.observeValid(c, &a)
+	case Idempotent, Deterministic:
+		t.Calls++
+		r.observeRepeat(c, t, &a, state)
+	default:
+		t.Calls++
+		r.judge(c, t, &a)
+	}
+	r.previous, r.previousState = a, state
+}
+
+// judgeTime judges how long a call took.
+func (r *run) judgeTime(a *answer) {
+	r.results[InTime].Calls++
+	if a.ending == silent {
+		r.fail(InTime, fmt.Sprintf("a call had no answer within %s", r.callTime))
+		return
+	}
+	r.pass(InTime)
+}
+
+// judge judges an answer that must be of a kind.
+func (r *run) judge(c *PlannedCall, t *TestResult, a *answer) {
+	switch {
+	case a.ending == died:
+		r.fail(c.Test, "the server ended or broke the connection ("+c.About+")")
+	case a.ending == silent:
+		r.fail(c.Test, "there was no answer ("+c.About+")")
+	case a.ending == broken:
+		r.fail(c.Test, "the answer is no valid one: "+r.shown(a.why)+" ("+c.About+")")
+	case c.Want == WantRefusal && a.ending == succeeded:
+		r.fail(c.Test, "it takes what its schema excludes, or does not mark the error ("+c.About+")")
+	default:
+		r.pass(c.Test)
+	}
+}
+
+// observeValid judges the answer to arguments that fit.
+func (r *run) observeValid(c *PlannedCall, a *answer) {
+	t := r.results[Valid]
+	t.Calls++
+	switch a.ending {
+	case succeeded:
+		r.valid = true
+		r.pass(Valid)
+		r.results[Words].Calls++
+		if rules := wordsIn(a.result); len(rules) > 0 {
+			r.fail(Words, "an answer has "+strings.Join(rules, ", "))
+		} else {
+			r.pass(Words)
+		}
+	case refused:
+		if c.Given {
+			r.fail(Valid, "it refuses "+c.About+": "+r.shown(a.why))
+			return
+		}
+		r.generated++
+		if r.refusals++; r.refusal == "" {
+			r.refusal = r.shown(a.why)
+		}
+	default:
+		r.judge(c, t, a)
+	}
+}
+
+// concludeValid skips the test of valid calls where guesses alone were refused.
+func (r *run) concludeValid() {
+	t := r.results[Valid]
+	if t.Outcome == TestSkipped && r.refusals > 0 {
+		t.Why = "each generated call was refused: " + r.refusal + "; write examples into its overlay"
+	}
+}
+
+// observeRepeat compares the answer to a repeated call with the one before.
+func (r *run) observeRepeat(c *PlannedCall, t *TestResult, a *answer, state string) {
+	if !c.Repeats {
+		return
+	}
+	switch {
+	case a.ending == died || a.ending == silent || a.ending == broken:
+		r.judge(c, t, a)
+	case c.Test == Idempotent && r.o.Inspect == nil:
+		t.Why = "what it changes cannot be seen"
+	case c.Test == Idempotent && state != r.previousState:
+		r.fail(Idempotent, "the repeated call has changed the folder once more")
+	case c.Test == Deterministic && (a.ending != r.previous.ending || !sameContent(a.result, r.previous.result)):
+		r.fail(Deterministic, "the same call has another result")
+	default:
+		r.pass(c.Test)
+	}
+}
+
+// sameContent reports whether two results are the same beside their _meta.
+func sameContent(a, b []byte) bool {
+	for _, name := range []string{"content", "structuredContent", wire.MemberError} {
+		x, _ := wire.Field(a, name)
+		y, _ := wire.Field(b, name)
+		if !bytes.Equal(x, y) {
+			return false
+		}
+	}
+	return true
+}
+
+// concludeOutput judges whether all results fit the output schema.
+func (r *run) concludeOutput() {
+	t := r.results[Output]
+	if t.Why != "" {
+		return // it has no output schema
+	}
+	switch {
+	case r.misfit != "":
+		r.fail(Output, "a result does not fit its schema: "+r.shown(r.misfit))
+	case r.valid:
+		r.pass(Output)
+	default:
+		t.Why = "there was no valid call"
+	}
+	t.Calls = r.results[Valid].Calls
+}
+
+// concludeReadOnly judges whether the calls have changed anything.
+func (r *run) concludeReadOnly() {
+	t := r.results[ReadOnly]
+	if !r.subject.Contract.ReadOnly.Holds {
+		return
+	}
+	switch {
+	case r.o.Inspect == nil:
+		t.Why = "what it changes cannot be seen"
+	case r.calls == 0:
+		t.Why = "no call was made"
+	case r.inspect() != r.before:
+		r.fail(ReadOnly, "it has changed the folder, though it is declared readonly")
+	default:
+		r.pass(ReadOnly)
+	}
+	t.Calls = r.calls
+}
+
+// pass notes that a call has passed a test. A test that has failed stays so.
+func (r *run) pass(name TestName) {
+	if t := r.results[name]; t.Outcome != TestFailed {
+		t.Outcome, t.Why = TestPassed, ""
+	}
+}
+
+// fail notes why a test has failed, the first time.
+func (r *run) fail(name TestName, why string) {
+	if t := r.results[name]; t.Outcome != TestFailed {
+		t.Outcome, t.Why = TestFailed, why
+	}
+}
+
+// longNumber finds what differs from run to run in the texts of servers: ids, times, addresses.
+var longNumber = regexp.MustCompile(`[0-9a-fA-F]{6,}|\d{3,}`)
+
+// shown returns a text of a server as the report shows it: short, in one line, and the same in each run.
+func (r *run) shown(text string) string {
+	text = r.o.Mask(text)
+	text = longNumber.ReplaceAllString(text, "#")
+	text = strings.Join(strings.Fields(text), " ")
+	if len(text) > maxWhy {
+		text = strings.ToValidUTF8(text[:maxWhy], "") + "…"
+	}
+	return text
+}
+
+// maxWhy limits the text of a server in a report, in bytes.
+const maxWhy = 160
+
+// Returned collects the scalars of a result by their names, so that later tools can be called with them.
+func Returned(known map[string]any, result []byte) {
+	structured, _ := wire.Field(result, "structuredContent")
+	for name, raw := range wire.MembersAsBytes(structured) {
+		if len(known) >= maxKnown {
+			return
+		}
+		var v any
+		if len(raw) < 256 && json.Unmarshal(raw, &v) == nil {
+			switch v.(type) {
+			case string, float64, bool:
+				known[string(name)] = v
+			}
+		}
+	}
+}
+
+// maxKnown limits how many values are remembered.
+const maxKnown = 256
