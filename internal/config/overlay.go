@@ -16,7 +16,7 @@ import (
 // contractFacts are the keys of an overlay that describe the calls of a tool. laterFacts are keys that
 // are designed but not built yet.
 var (
-	contractFacts = []string{"stateful", "deterministic", "idempotency", "timeout", "price", "cost_per_call", "cost_class", "budget", "side_effects", "risk_level", "approval_required", "flow"}
+	contractFacts = []string{"stateful", "deterministic", "idempotency", "timeout", "price", "cost_per_call", "cost_class", "budget", "side_effects", "risk_level", "approval_required", "flow", "examples"}
 	laterFacts    = []string{
 		"freshness_budget_hours", "requires", "required_tools", "required_permissions", "required_models",
 		"input_schema", "output_schema", "group", "obligations",
@@ -213,6 +213,7 @@ func (t *toolReader) keys() *document.Keys {
 			{Key: "side_effects", Type: t.sideEffectsType(&c.SideEffects), Doc: "What its calls do, for boundaries and policies. A tenant's are added to the operator's."},
 			{Key: "risk_level", Type: document.OneOf("risk_level value", nil, capability.RiskLevels...).With(t.readRiskLevel), Doc: "How much a mistake can harm, for boundaries and policies. A tenant may only state a higher level."},
 			{Key: "flow", Type: document.Texts("a list of `brings`, `sees` and `carries`", nil).With(t.readFlow), Doc: "What its calls do with data, in place of what follows from its capabilities: `brings` text that strangers wrote, `sees` private data, `carries` data out. `[]`: nothing of these. A tenant's are added."},
+			{Key: "examples", Type: t.examplesType(), Doc: "Arguments of calls that succeed, for [verification](verify.md). Only in the operator's overlays."},
 			{Key: "approval_required", Type: document.Custom("`true`, `false` or a list of who is asked", document.Schema{"type": []string{"boolean", "array"}, "items": document.Schema{"type": "string"}}, t.readApprovalRequired), Doc: "Each call waits for a person: one of those in the list, or any who may approve."},
 			{Key: "budget", Type: document.Map(func() *document.Keys {
 				return (&budgetReader{loader: &loader{cfg: newConfig()}, budget: &switchboard.Budget{}}).ownKeys()

@@ -3,6 +3,7 @@ package switchboard
 import (
 	"cmp"
 	"crypto/subtle"
+	"encoding/json"
 	"log/slog"
 	"net/url"
 	"slices"
@@ -211,6 +212,8 @@ type Server struct {
 
 	// Admission says what is let in of the server's offer without a person: as the server's row says, else as the operator says for all servers.
 	Admission AdmissionRules
+
+	Verify VerifyRules `json:",omitzero"` // how its tools are verified
 }
 
 // SignsIn reports whether Switchboard gets the tokens for the server: it is reached over HTTP, and its row does not state the header
@@ -522,8 +525,30 @@ type Overlay struct {
 	// Fault, if set, says why the overlay could not be read. The tool is then not served.
 	Fault string `json:",omitempty"`
 
+	// Examples are arguments of calls that succeed, as JSON objects. Only an operator's overlay can set them.
+	Examples []json.RawMessage `json:",omitempty"`
+
 	// Redact lists the detectors that always apply to the tool's results, sorted. Only an operator's overlay can set
 	// them. RedactAt is the place in the file, as file:line:column.
 	Redact   []Detector `json:",omitempty"`
 	RedactAt string     `json:"-"`
 }
+
+// VerifyRules say how the tools of a server are verified. The zero value means the defaults.
+type VerifyRules struct {
+	Every time.Duration // how often they are verified again; 0 means DefaultVerifyEvery, once they have been verified
+
+	// Calls and Time bound the verification of one tool; 0 means MaxVerifyCalls and MaxVerifyTime.
+	Calls int
+	Time  time.Duration
+
+	// Test says that the server is a test environment, in which each tool may be exercised.
+	Test bool
+}
+
+// Bounds of verifications.
+const (
+	DefaultVerifyEvery = 30 * 24 * time.Hour
+	MaxVerifyCalls     = 60          // of one tool
+	MaxVerifyTime      = time.Minute // for one tool
+)

@@ -30,8 +30,8 @@ type Limits struct {
 
 // The most that a verification may use for one tool.
 const (
-	MaxCalls = 60
-	MaxTime  = 60 * time.Second
+	MaxCalls = switchboard.MaxVerifyCalls
+	MaxTime  = switchboard.MaxVerifyTime
 
 	maxArguments = 8 // that are exercised one by one
 	maxExamples  = 4

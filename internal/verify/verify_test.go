@@ -205,10 +205,10 @@ var faulty = map[string]struct {
 		}
 		return strictly(hello)(h, args)
 	}}, Nonsense},
-	"hangs": {testTool{schema: note, call: strictly(func(*host, map[string]any) (string, error) { return "", errSilent })}, InTime},
-	"dies of each call": {testTool{schema: note, call: strictly(func(*host, map[string]any) (string, error) { return "", errDied })}, Valid},
+	"hangs":                          {testTool{schema: note, call: strictly(func(*host, map[string]any) (string, error) { return "", errSilent })}, InTime},
+	"dies of each call":              {testTool{schema: note, call: strictly(func(*host, map[string]any) (string, error) { return "", errDied })}, Valid},
 	"refuses the operator's example": {testTool{schema: note, examples: []string{`{"name":"ann"}`}, call: strictly(func(*host, map[string]any) (string, error) { return failure("no"), nil })}, Valid},
-	"answers with 64 MiB": {testTool{schema: note, call: strictly(func(*host, map[string]any) (string, error) { return "", errLarge })}, Valid},
+	"answers with 64 MiB":            {testTool{schema: note, call: strictly(func(*host, map[string]any) (string, error) { return "", errLarge })}, Valid},
 	"reveals a stack": {testTool{schema: note, call: func(h *host, args map[string]any) (string, error) {
 		if s, ok := args["name"].(string); ok && strings.Contains(s, "'") {
 			return failure("TypeError: x\n    at Object.run (/srv/app/index.js:12:7)\n    at main"), nil
