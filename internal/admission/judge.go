@@ -37,6 +37,15 @@ type OfferTerms struct {
 	// nothing. It takes longer than FindBlocking, so its results are kept with the pin.
 	FindWords func(k PinKey, definition []byte) []switchboard.RuleFinding
 	WordRules int
+
+	// Reports has what the tools of the server were seen to do. nil means nothing.
+	Reports ReportReader
+}
+
+// A ReportReader has what tools were seen to do. Two that are equal say the same.
+type ReportReader interface {
+	// FactsOf returns what the last report says about a tool with the definition of the digest; nil if it says nothing.
+	FactsOf(tool, digest string) *switchboard.ReportFacts
 }
 
 // A PinVerdict is what Judge decides about one definition.
@@ -46,7 +55,8 @@ type PinVerdict struct {
 	Pin   Pin // the zero Pin if there is none
 
 	Frozen bool
-	Why    string      // as in switchboard.Admission
+	Why    string                   // as in switchboard.Admission
+	Report *switchboard.ReportFacts // what the tool was seen to do; nil if it was not verified
 	Other  *OtherOffer // what the server offers in place of the admitted definition; nil if it offers that one, or nothing
 
 	Successor string
@@ -187,7 +197,7 @@ func (j *offerJudge) tools(o *switchboard.Offer) {
 
 // evidenceOf returns what the verdict says about a tool beside its state.
 func evidenceOf(v *PinVerdict) *switchboard.ToolEvidence {
-	e := &switchboard.ToolEvidence{Person: v.Pin.By != "" && isCandidate(v.Pin.State)}
+	e := &switchboard.ToolEvidence{Person: v.Pin.By != "" && isCandidate(v.Pin.State), Report: v.Report}
 	if v.Other != nil && v.Pin.Digest != "" {
 		e.Diff = v.Other.Class.String()
 	}
@@ -320,6 +330,7 @@ func (j *offerJudge) judge(k PinKey, offered []byte, compare definitionCompariso
 	}
 	if k.Kind == switchboard.PinTool {
 		j.said.apply(&v)
+		j.applyReport(&v)
 	}
 	j.each(v)
 	switch {
@@ -379,6 +390,18 @@ func (j *offerJudge) applyChange(v *PinVerdict, pin Pin) {
 	v.Why = "its server offers another definition than the admitted one (" + describe(v.Other) + ")"
 	if pin.Definition == "" {
 		v.Why = "its server offers another definition, and the bytes of the admitted one are not known"
+	}
+}
+
+// applyReport suspends a tool that has failed a test that it must pass, unless a person has let it in since.
+func (j *offerJudge) applyReport(v *PinVerdict) {
+	if j.terms.Reports == nil {
+		return
+	}
+	v.Report = j.terms.Reports.FactsOf(v.Key.Name, v.Pin.Digest)
+	if r := v.Report; r != nil && len(r.Failed) > 0 && isCandidate(v.State) && (v.Pin.By == "" || !v.Pin.Since.After(r.At)) {
+		v.State, v.Frozen = switchboard.LifeSuspended, false
+		v.Why = "it has failed a test that it must pass: " + strings.Join(r.Failed, ", ")
 	}
 }
 

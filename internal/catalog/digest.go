@@ -57,6 +57,10 @@ func appendEvidence(dst []byte, e *switchboard.ToolEvidence) []byte {
 	for _, f := range e.Findings {
 		dst = appendField(appendField(dst, f.Rule), f.Tier)
 	}
+	if r := e.Report; r != nil {
+		dst = strconv.AppendBool(appendField(appendCount(append(dst, "report;"...), r.Score), r.Leave), r.Verified)
+		dst = appendTexts(dst, "failed;", r.Failed)
+	}
 	return dst
 }
 

@@ -138,7 +138,7 @@ func (b *Board) Admit(ctx context.Context, offers []switchboard.Offer, terms fun
 	for i := range offers {
 		o := &offers[i]
 		s, t := b.server(o.Server), terms(o)
-		if l := s.last; l != nil && !s.old && l.terms.Rules.Equal(t.Rules) && maps.Equal(l.terms.Entries, t.Entries) && sameOffer(&l.offer, o) {
+		if l := s.last; l != nil && !s.old && l.terms.Rules.Equal(t.Rules) && l.terms.Reports == t.Reports && maps.Equal(l.terms.Entries, t.Entries) && sameOffer(&l.offer, o) {
 			passed[i] = l.passed
 			continue
 		}

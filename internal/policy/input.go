@@ -361,10 +361,11 @@ func (b *termBuilder) evidenceTerm(t *switchboard.Tool) *ast.Term {
 		key.state, key.frozen = a.State, a.Frozen
 	}
 	var found []switchboard.RuleFinding
+	var report *switchboard.ReportFacts
 	if e := t.Evidence; e != nil {
-		key.diff, key.person, key.read, found = e.Diff, e.Person, e.Read, e.Findings
+		key.diff, key.person, key.read, found, report = e.Diff, e.Person, e.Read, e.Findings, e.Report
 	}
-	if known := b.evidence[key]; known != nil && len(found) == 0 {
+	if known := b.evidence[key]; known != nil && len(found) == 0 && report == nil {
 		return known
 	}
 	o := ast.NewObject(ast.Item(keyState, textTerm(key.state)))
@@ -383,14 +384,26 @@ func (b *termBuilder) evidenceTerm(t *switchboard.Tool) *ast.Term {
 		}
 		o.Insert(keyFindings, ast.ArrayTerm(terms...))
 	}
+	if report != nil {
+		o.Insert(keyReport, reportTerm(report))
+	}
 	made := ast.NewTerm(o)
-	if len(found) == 0 {
+	if len(found) == 0 && report == nil {
 		if b.evidence == nil {
 			b.evidence = map[evidenceKey]*ast.Term{}
 		}
 		b.evidence[key] = made
 	}
 	return made
+}
+
+// reportTerm returns what the report of a verification says.
+func reportTerm(r *switchboard.ReportFacts) *ast.Term {
+	failed := make([]*ast.Term, len(r.Failed))
+	for i, name := range r.Failed {
+		failed[i] = ast.StringTerm(name)
+	}
+	return objectTerm("score", ast.FloatNumberTerm(float64(r.Score)/1000), "leave", ast.StringTerm(r.Leave), "verified", ast.BooleanTerm(r.Verified), "failed", ast.ArrayTerm(failed...))
 }
 
 func (b *termBuilder) capabilityTerm(c *switchboard.Capability) *ast.Term {
@@ -526,6 +539,7 @@ func priceTerm(p *switchboard.Price) *ast.Term {
 
 var (
 	keyEvidence         = ast.InternedTerm("evidence")
+	keyReport           = ast.InternedTerm("report")
 	keyState            = ast.InternedTerm("state")
 	keyFrozen           = ast.InternedTerm("frozen")
 	keyRisk             = ast.InternedTerm("risk")

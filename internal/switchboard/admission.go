@@ -112,6 +112,28 @@ type ToolEvidence struct {
 
 	// Person says that a person has let the admitted definition in. Otherwise the first sight has.
 	Person bool `json:",omitempty"`
+
+	// Report is what the tool was seen to do; nil if it was not verified with the admitted definition.
+	Report *ReportFacts `json:",omitempty"`
+}
+
+// ReportFacts are what the report of a verification says. Do not modify them.
+type ReportFacts struct {
+	Score    int      // in thousandths
+	Leave    string   // why the tool was exercised: walls, readonly or test
+	Verified bool     `json:",omitempty"`
+	Failed   []string `json:",omitempty"` // the tests that it must pass and has failed, in the order of reports
+
+	// At is when the tool was verified. A person's later yes counts more than a failed test. No decision reads it, and Equal leaves it out.
+	At time.Time `json:"-"`
+}
+
+// Equal reports whether f and o say the same. Each may be nil.
+func (f *ReportFacts) Equal(o *ReportFacts) bool {
+	if f == nil || o == nil {
+		return f == o
+	}
+	return f.Score == o.Score && f.Leave == o.Leave && f.Verified == o.Verified && slices.Equal(f.Failed, o.Failed)
 }
 
 // A RuleFinding is a rule about words that has found something in a definition. See package suspect.
@@ -125,11 +147,11 @@ func (e *ToolEvidence) Equal(o *ToolEvidence) bool {
 	if e == nil || o == nil {
 		return e.empty() && o.empty()
 	}
-	return e.Diff == o.Diff && e.Person == o.Person && e.Read == o.Read && slices.Equal(e.Findings, o.Findings)
+	return e.Diff == o.Diff && e.Person == o.Person && e.Read == o.Read && slices.Equal(e.Findings, o.Findings) && e.Report.Equal(o.Report)
 }
 
 func (e *ToolEvidence) empty() bool {
-	return e == nil || e.Diff == "" && !e.Person && !e.Read && len(e.Findings) == 0
+	return e == nil || e.Diff == "" && !e.Person && !e.Read && len(e.Findings) == 0 && e.Report == nil
 }
 
 // An Admission is the state of a tool that is not plainly active. Decisions read it. Do not modify it.
