@@ -337,6 +337,11 @@ var examples = map[string][]string{
 		"switchboard page",
 		"switchboard page --print --url https://switchboard.example.com",
 	},
+	"verify": {
+		"switchboard verify files --plan    # what would be called",
+		"switchboard verify files read_text_file",
+		"switchboard verify files --show --json",
+	},
 	"pins list": {
 		"switchboard pins list",
 		"switchboard pins list --changed",

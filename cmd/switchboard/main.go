@@ -73,6 +73,7 @@ type cli struct {
 	Logs     logsCmd      `cmd:"" group:"operate" help:"Show what Switchboard has logged, and what servers have written to stderr."`
 	Key      keyCmd       `cmd:"" group:"operate" help:"Make, list, rotate and revoke API keys."`
 	Page     pageCmd      `cmd:"" group:"operate" help:"Open the page of a running Switchboard in your browser, signed in."`
+	Verify   verifyCmd    `cmd:"" group:"operate" help:"Exercise the tools of a server in walls, and report what they were seen to do."`
 	Pins     pinsCmd      `cmd:"" group:"operate" help:"See which definitions of servers are let in, and decide about those that change."`
 	Person   personCmd    `cmd:"" group:"operate" help:"Block people who sign in at an OpenID provider, and lift blocks."`
 	Sessions sessionsCmd  `cmd:"" group:"operate" help:"List who is signed in to the page, and end sessions."`

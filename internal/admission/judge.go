@@ -57,7 +57,7 @@ type PinVerdict struct {
 	Frozen bool
 	Why    string                   // as in switchboard.Admission
 	Report *switchboard.ReportFacts // what the tool was seen to do; nil if it was not verified
-	Other  *OtherOffer // what the server offers in place of the admitted definition; nil if it offers that one, or nothing
+	Other  *OtherOffer              // what the server offers in place of the admitted definition; nil if it offers that one, or nothing
 
 	Successor string
 }

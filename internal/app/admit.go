@@ -49,7 +49,7 @@ func admissionTerms(a *App, c *config.Config) func(*switchboard.Offer) admission
 				}
 			}
 			return suspect.FindBlocking(definition)
-		}, FindWords: findWords, WordRules: suspect.Version}
+		}, FindWords: findWords, WordRules: suspect.Version, Reports: a.evidence.Of(o.Server)}
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/admin/api"
 	"github.com/summit-switchboard/switchboard/internal/admin/approvals"
 	"github.com/summit-switchboard/switchboard/internal/admin/page"
+	"github.com/summit-switchboard/switchboard/internal/admin/verification"
 	"github.com/summit-switchboard/switchboard/internal/approval"
 	"github.com/summit-switchboard/switchboard/internal/atom"
 	"github.com/summit-switchboard/switchboard/internal/bind"
@@ -36,6 +37,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/contract"
 	"github.com/summit-switchboard/switchboard/internal/credential"
 	"github.com/summit-switchboard/switchboard/internal/event"
+	"github.com/summit-switchboard/switchboard/internal/evidence"
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/heap"
@@ -186,6 +188,8 @@ type parts struct {
 type serverParts struct {
 	recall      *recall.Memory
 	pins        *pin.Board
+	evidence    *evidence.Book
+	verifier    *verification.Verifier
 	fleet       *upstream.Fleet
 	atoms       *atom.Prober
 	vault       *vault.Vault
@@ -301,6 +305,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.recall = recall.New(a.store, a.ledger.Key(offersKeyPurpose), o.Log)
 	pinsChanged := make(signal, 1)
 	a.pins = openPins(a, pinsChanged.send)
+	a.evidence = openEvidence(a, pinsChanged.send)
 	a.admin.events = event.NewRecent(a.cluster.Self())
 	a.admin.changes = health.NewChangeLog(a.store, o.Log)
 	a.admin.history = history.New(history.Options{Store: a.store, Log: o.Log})
@@ -422,18 +427,6 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	})
 	scraper := &admin.Scraper{Reader: a.admin.reads, Recorder: &a.metrics, Engine: a.engine, Past: a.admin.history}
 	a.admin.comparisons = whatif.New(o.Log)
-	a.admin.api = api.New(api.Options{
-		Comparisons: a.admin.comparisons,
-		Compare: func(ctx context.Context, s replay.Bounds, p *replay.Proposal, progress func(done, of int)) (*replay.Diff, error) {
-			a.recorder.Settle(ctx)
-			return replay.CompareWithin(ctx, a.store, s, p, progress)
-		},
-		Reader: a.admin.reads, Scraper: scraper,
-		Actions: actions,
-		Editor:  a.admin.editor, Events: a.admin.events, People: api.PeopleOptions{Page: a.admin.page, Sessions: a.admin.sessions, Approvals: a.admin.decider, Pins: newRegistrar(a, actions), Trier: newTrier(a)},
-		Keys: a.keys, DigestRequest: a.ledger.Digests().AdminRequest,
-		Authenticate: front{a, current}.authenticateOfficer, URL: current.adminURL, Version: o.Version, Stopping: a.grace.ctx, Log: o.Log,
-	})
 	connectFirst := func(next switchboard.Caller) switchboard.Caller {
 		return a.credentials.ConnectFirst(func(ticket string) string { return connectURL(current.adminURL(), a.adminAt, ticket) }, approved, next)
 	}
@@ -449,6 +442,19 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		keptResults: keptResults{results, cached, a.keys}, notices: a.admin.notices, metrics: &a.metrics, history: a.admin.history, turns: new(turn.Turns), ledger: a.ledger, health: a.health, guard: guard, limits: limits, committer: a.committer,
 		inputCheck: current.inputCheck, resultChecks: resultChecks{current.cleansResults, current.permitQuestion}, log: o.Log,
 	}
+	a.verifier = newVerifier(a, chain)
+	a.admin.api = api.New(api.Options{
+		Comparisons: a.admin.comparisons,
+		Compare: func(ctx context.Context, s replay.Bounds, p *replay.Proposal, progress func(done, of int)) (*replay.Diff, error) {
+			a.recorder.Settle(ctx)
+			return replay.CompareWithin(ctx, a.store, s, p, progress)
+		},
+		Reader: a.admin.reads, Scraper: scraper,
+		Actions: actions,
+		Editor:  a.admin.editor, Events: a.admin.events, People: api.PeopleOptions{Page: a.admin.page, Sessions: a.admin.sessions, Approvals: a.admin.decider, Pins: newRegistrar(a, actions), Trier: newTrier(a), Verifier: a.verifier},
+		Keys: a.keys, DigestRequest: a.ledger.Digests().AdminRequest,
+		Authenticate: front{a, current}.authenticateOfficer, URL: current.adminURL, Version: o.Version, Stopping: a.grace.ctx, Log: o.Log,
+	})
 	a.gateway = gateway.New(gateway.Options{
 		Runs:          a.runs,
 		Caller:        wrapCaller(a.fleet, chain.wrappers()),
@@ -486,11 +492,16 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	}
 	a.recall.ReadOffers(ctx)
 	a.pins.Read(ctx)
+	if err := a.evidence.Read(ctx); err != nil {
+		o.Log.Warn("the reports of verifications cannot be read", "err", err)
+	}
 	a.setServers(c.Servers)
 	a.atoms.Use(c.Registry)
 	a.rebuildState(ctx)
 	a.work.Go(func() { a.followServers(ctx, offerSignals{changed, moved, pinsChanged}) })
 	a.work.Go(func() { a.pins.Run(ctx) })
+	a.work.Go(func() { a.evidence.Follow(ctx) })
+	a.work.Go(func() { a.verifier.Run(ctx, a.serversInForce) })
 	a.work.Go(func() { a.recall.KeepOffers(ctx, a.fleet) })
 	a.work.Go(func() { a.recall.KeepManifests(ctx, c, nil) })
 	a.work.Go(func() { a.followClock(ctx) })

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"log/slog"
 	"slices"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/history"
 	"github.com/summit-switchboard/switchboard/internal/idempotency"
 	"github.com/summit-switchboard/switchboard/internal/notice"
+	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/preview"
 	"github.com/summit-switchboard/switchboard/internal/question"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
@@ -157,4 +159,33 @@ func (c *callChain) wrappers() []wrapper {
 			return question.Vet(c.permitQuestion, c.log, next)
 		}},
 	}
+}
+
+// verifyWrappers returns the wrappers of the calls that verify tools, outermost first. What clients see is left out, and what a call would teach about a server that serves clients:
+// metrics, the cache, idempotency keys, health. The arguments are not checked, since the tool must refuse them itself. walled says that nothing is behind the walls
+// of the program that is called; otherwise an obligation to ask a person holds.
+func (c *callChain) verifyWrappers(current policy.CurrentPolicy, walled bool) []wrapper {
+	return []wrapper{
+		{"receipt.RecordCalls", c.ledger.RecordCalls},
+		{"policy.Guard", func(next switchboard.Caller) switchboard.Caller { return policy.Guard(current, nil, c.log, next) }},
+		{"approval", func(next switchboard.Caller) switchboard.Caller { return needNoPerson(walled, next) }},
+		{"constraint.Limit", c.limits.Limit},
+		{"commit.Commit", c.committer.Commit},
+		{"notice.TellFirst", c.notices.TellFirst},
+	}
+}
+
+// needNoPerson refuses calls that a person must approve, unless they are walled.
+func needNoPerson(walled bool, next switchboard.Caller) switchboard.Caller {
+	return switchboard.CallerFunc(func(ctx context.Context, call *switchboard.Call) (switchboard.Result, error) {
+		if call.Obligations.Approval == nil {
+			return next.Call(ctx, call)
+		}
+		if !walled {
+			return switchboard.Result{}, switchboard.Refuse(switchboard.CodeApprovalPending, "a person must approve each call of this tool, and a verification asks nobody")
+		}
+		own := *call
+		own.Obligations.Approval = nil
+		return next.Call(ctx, &own)
+	})
 }

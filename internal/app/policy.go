@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/admin/verification"
 	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/config"
@@ -25,17 +26,18 @@ import (
 // A loadedConfig is one reading of all files, with everything that is checked and compiled before
 // anything live is changed.
 type loadedConfig struct {
-	config      *config.Config
-	read        *watch.ReadFiles // the files; nil if this is a trial
-	loadedAt    time.Time
-	faultySince map[string]time.Time // by the name of the part, the reading that found it faulty first
-	layers      *compiledLayers
-	operator    []switchboard.PolicyFile // of the operator's layer: the shipped ones if the configuration has none
-	boundaries  *policy.Layer            // nil if there are none
-	gate        *policy.AdmitGate        // nil if no rule keeps anything out
-	policies    map[switchboard.TenantID]*policy.Policy
-	policySince map[switchboard.TenantID]time.Time // the reading that brought each of the policies
-	digest      switchboard.Digest                 // see digestWith
+	config       *config.Config
+	read         *watch.ReadFiles // the files; nil if this is a trial
+	loadedAt     time.Time
+	faultySince  map[string]time.Time // by the name of the part, the reading that found it faulty first
+	layers       *compiledLayers
+	operator     []switchboard.PolicyFile // of the operator's layer: the shipped ones if the configuration has none
+	boundaries   *policy.Layer            // nil if there are none
+	gate         *policy.AdmitGate        // nil if no rule keeps anything out
+	policies     map[switchboard.TenantID]*policy.Policy
+	verification *policy.Policy                     // for calls that verify tools: the operator's layers
+	policySince  map[switchboard.TenantID]time.Time // the reading that brought each of the policies
+	digest       switchboard.Digest                 // see digestWith
 }
 
 // configurationKeyPurpose is the purpose of the replicas' key for digests of configurations.
@@ -188,7 +190,7 @@ func compilePolicies(c *config.Config, engine *policy.Engine, l *compiledLayers,
 	shares := was != nil && c.SharesOperator(was.config)
 	var operator *policy.Layer
 	if shares {
-		r.operator, r.boundaries, r.gate = was.operator, was.boundaries, was.gate
+		r.operator, r.boundaries, r.gate, r.verification = was.operator, was.boundaries, was.gate, was.verification
 		operator = l.keep("")
 	} else {
 		if r.operator = c.Policies; c.Policies == nil {
@@ -200,6 +202,12 @@ func compilePolicies(c *config.Config, engine *policy.Engine, l *compiledLayers,
 		}
 		operator = layer("", r.operator)
 		if r.gate, err = engine.NewGate(operator); err != nil {
+			return nil, err
+		}
+	}
+	if r.verification == nil && operator != nil {
+		var err error
+		if r.verification, err = engine.NewPolicy(&switchboard.Tenant{ID: verification.Tenant}, r.boundaries, operator, nil); err != nil {
 			return nil, err
 		}
 	}

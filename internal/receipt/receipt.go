@@ -47,6 +47,7 @@ const (
 	Ask      Kind = "ask"      // a person was asked to approve a call, or for a capability
 	Decide   Kind = "decide"   // a person's decision about such a request, or its end without one
 	Pin      Kind = "pin"      // definitions of a server have other states, without a person's decision
+	Verified Kind = "verify"   // a tool was verified
 	Start    Kind = "start"    // the replica has begun to write
 	Stop     Kind = "stop"     // the replica has stopped in good order
 	KeyKind  Kind = "key"      // the key that signs from now on
@@ -55,7 +56,7 @@ const (
 )
 
 // Kinds are all kinds.
-var Kinds = []Kind{Intent, Call, Decision, Expand, Collapse, Admin, Ask, Decide, Pin, Start, Stop, KeyKind, LostKind, TrimKind}
+var Kinds = []Kind{Intent, Call, Decision, Expand, Collapse, Admin, Ask, Decide, Pin, Verified, Start, Stop, KeyKind, LostKind, TrimKind}
 
 // CallOutcome is how a call ended.
 type CallOutcome string
@@ -136,6 +137,8 @@ type Receipt struct {
 
 	// Pins is what has changed, of kind pin. Tools names the tools among them, so that a search finds them.
 	Pins PinsReport `json:"pins"`
+
+	Report switchboard.Digest `json:"report"` // of the report of a verification
 
 	Note string `json:"note"` // for people
 
@@ -322,6 +325,7 @@ func (r *Receipt) append(b []byte) []byte {
 		writeText(&w, "mode", string(p.Mode))
 		w.EndObject()
 	}
+	writeText(&w, "report", string(r.Report))
 	if s := &r.Resource; *s != (ResourceRef{}) {
 		w.Name("resource")
 		w.BeginObject()

@@ -253,6 +253,13 @@ func (r *Recorder) Close() {
 	r.archive.Close()
 }
 
+// Keep archives a text by its digest, without waiting.
+func (r *Recorder) Keep(text []byte) {
+	if r.archive != nil {
+		r.archive.Put(archive.TextOf(text))
+	}
+}
+
 // Settle waits until the texts of all decisions that this process has recorded are archived, or have failed to be. It waits until ctx ends, and for some
 // seconds at most. It does not wait for other replicas.
 func (r *Recorder) Settle(ctx context.Context) { r.archive.Settle(ctx) }

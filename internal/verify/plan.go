@@ -530,3 +530,11 @@ func (m *planner) last() {
 	}
 	m.add(c)
 }
+
+// Tests returns the names of all tests, in the order of reports.
+func Tests() (names []TestName) {
+	for _, t := range tests {
+		names = append(names, t.name)
+	}
+	return names
+}

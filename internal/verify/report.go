@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -41,12 +42,13 @@ type TestResult struct {
 
 // A Report says what a tool was seen to do. It is no proof: a server that knows the test can behave otherwise afterwards.
 type Report struct {
-	V      int                  `json:"v"`
-	Server switchboard.ServerID `json:"server"`
-	Tool   string               `json:"tool"`
-	Digest string               `json:"digest" doc:"Of the definition that was verified."`
-	Leave  Leave                `json:"leave,omitempty" doc:"Why the tool was exercised: walls, readonly or test. Absent if it was not."`
-	Walls  []string             `json:"walls,omitempty" doc:"The walls of its program, as the guard has reported them."`
+	V       int                  `json:"v"`
+	Server  switchboard.ServerID `json:"server"`
+	Tool    string               `json:"tool"`
+	Digest  string               `json:"digest" doc:"Of the definition that was verified."`
+	Leave   Leave                `json:"leave,omitempty" doc:"Why the tool was exercised: walls, readonly or test. Absent if it was not."`
+	NoLeave string               `json:"no_leave,omitempty" doc:"Why it was not exercised."`
+	Walls   []string             `json:"walls,omitempty" doc:"The walls of its program, as the guard has reported them."`
 
 	Tests    []TestResult `json:"tests"`
 	Calls    int          `json:"calls,omitempty" doc:"How many calls were made."`
@@ -84,7 +86,7 @@ func (r *Report) conclude() {
 	case r.Void != "":
 		r.Why = r.Void
 	case r.Leave == LeaveNone:
-		r.Why = "it was not exercised: nobody has given leave"
+		r.Why = "it was not exercised: " + cmp.Or(r.NoLeave, "nobody has given leave")
 	case len(must) > 0:
 		r.Why = "it fails " + joinNames(must)
 	case r.test(Valid).Outcome != TestPassed:
@@ -93,6 +95,12 @@ func (r *Report) conclude() {
 		r.Why = fmt.Sprintf("its score %s is below %s", Thousandths(r.Score), Thousandths(Least))
 	}
 	r.Verified = r.Why == ""
+}
+
+// MakeVoid makes a report that says nothing, for the reason.
+func (r *Report) MakeVoid(why string) {
+	r.Void = why
+	r.conclude()
 }
 
 // test returns the result of a test.

@@ -37,7 +37,10 @@ type RunOptions struct {
 	Principal switchboard.Principal
 	Judgment  func(*switchboard.Tool) *switchboard.Judgment
 
-	Leave  Leave
+	// Leave says why the tool may be exercised; Why says why it may not.
+	Leave Leave
+	Why   string
+
 	Walls  []string // that the program has, as its guard reports
 	Limits Limits
 	Place  Place
@@ -45,6 +48,9 @@ type RunOptions struct {
 	// Inspect returns a digest of the folder that the program may change, with everything in it; nil if there is no such folder.
 	Inspect  func() (string, error)
 	Canaries []Canary
+
+	// Learn gets the result of each valid call; nil gets none. See Returned.
+	Learn func(result []byte)
 
 	// Mask replaces what differs from run to run in a text of a server, such as the path of the folder.
 	Mask func(string) string
@@ -94,7 +100,7 @@ func Verify(ctx context.Context, s *Subject, tool *switchboard.Tool, o RunOption
 	began := o.now()
 	if o.Leave == LeaveNone {
 		for _, t := range r.results {
-			t.Why = "nobody has given leave to exercise it"
+			t.Why = "it was not exercised"
 		}
 	} else {
 		r.makeCalls(ctx, began.Add(o.Limits.Time))
@@ -105,7 +111,7 @@ func Verify(ctx context.Context, s *Subject, tool *switchboard.Tool, o RunOption
 	for _, t := range tests {
 		report.Tests = append(report.Tests, *r.results[t.name])
 	}
-	report.Calls = r.calls
+	report.Calls, report.NoLeave = r.calls, r.shown(o.Why)
 	report.At, report.Took = began.UTC().Truncate(time.Second), o.now().Sub(began).Milliseconds()
 	report.conclude()
 	return report
@@ -215,6 +221,9 @@ func (r *run) observeValid(c *PlannedCall, a *answer) {
 	case succeeded:
 		r.valid = true
 		r.pass(Valid)
+		if r.o.Learn != nil {
+			r.o.Learn(a.result)
+		}
 		r.results[Words].Calls++
 		if rules := wordsIn(a.result); len(rules) > 0 {
 			r.fail(Words, "an answer has "+strings.Join(rules, ", "))

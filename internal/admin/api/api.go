@@ -27,6 +27,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/admin/page"
 	"github.com/summit-switchboard/switchboard/internal/admin/pins"
 	"github.com/summit-switchboard/switchboard/internal/admin/trial"
+	"github.com/summit-switchboard/switchboard/internal/admin/verification"
 	"github.com/summit-switchboard/switchboard/internal/change"
 	"github.com/summit-switchboard/switchboard/internal/event"
 	"github.com/summit-switchboard/switchboard/internal/replay"
@@ -72,6 +73,7 @@ type PeopleOptions struct {
 	Approvals *approvals.Decider
 	Pins      *pins.Registrar
 	Trier     *trial.Trier
+	Verifier  *verification.Verifier
 }
 
 // An API answers the requests of officers. Use New. It is safe for concurrent use.
@@ -143,6 +145,7 @@ func (a *API) makeRoutes() {
 	approvalRoutes{a}.add()
 	tryRoutes{a}.add()
 	pinRoutes{a}.add()
+	verificationRoutes{a}.add()
 	mux.HandleFunc("GET /v1/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		text, err := Document(a.o.Version)
 		if err != nil {
@@ -179,6 +182,7 @@ var tags = []*huma.Tag{
 	{Name: "tenants", Description: "The tenants, their tasks, and the decisions for these."},
 	{Name: "tools", Description: "The tools that servers offer, whether or not a task finds them."},
 	{Name: "try", Description: "The calls that a person makes, on the path of an agent."},
+	{Name: "verifications", Description: "What tools were seen to do."},
 }
 
 // tagOf returns the tag of the operations at a path.
