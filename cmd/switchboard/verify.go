@@ -69,6 +69,9 @@ func (c *verifyCmd) Run(ctx context.Context, io streams) error {
 		}
 		fmt.Fprint(io.out, r.Text())
 	}
+	if slices.ContainsFunc(answer.Reports, func(r evidence.KeptReport) bool { return r.Calls > 0 && r.WithoutValidCall() }) {
+		fmt.Fprintf(io.out, "\nFor a tool without a valid call, write arguments that it takes under examples in overlays/%s.yaml, and verify it again.\n", printable(c.Server, 64))
+	}
 	if len(answer.Reports) == 0 {
 		fmt.Fprintln(io.out, "there is no report yet")
 	}

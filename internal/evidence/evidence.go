@@ -156,8 +156,12 @@ func (b *Book) Follow(ctx context.Context) {
 	}
 }
 
-// Put writes reports of a server in the place of earlier ones about the same tools, durably.
+// Put writes reports of a server in the place of earlier ones about the same tools, durably. A report of a tool that was not exercised does not replace one about the same
+// definition.
 func (b *Book) Put(ctx context.Context, id switchboard.ServerID, reports []KeptReport) error {
+	if len(reports) == 0 {
+		return nil
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
@@ -172,6 +176,9 @@ func (b *Book) Put(ctx context.Context, id switchboard.ServerID, reports []KeptR
 			maps.Copy(next, *b.open(id, v.Data))
 		}
 		for _, r := range reports {
+			if was, ok := next[r.Tool]; ok && r.Leave == verify.LeaveNone && was.Digest == r.Digest {
+				continue // it says nothing, and the one before may say something
+			}
 			next[r.Tool] = r
 		}
 		if len(next) > maxReports {

@@ -37,22 +37,23 @@ type answer struct {
 	why    string           // of an error, in words
 	result []byte
 	text   string // all of the answer, as a reader could see it
-	took   time.Duration
+	cut    bool   // the time for the tool was over before the time of the call
 }
 
 // call makes one call, and reads its answer.
 func (r *run) call(ctx context.Context, args []byte) answer {
 	params := append([]byte(`{"name":`), canonical.Encode(r.tool.ID.Name)...)
 	params = append(append(append(params, `,"arguments":`...), args...), '}')
-	ctx, cancel := context.WithTimeout(ctx, r.callTime)
+	began := r.o.now()
+	left := r.until.Sub(began)
+	ctx, cancel := context.WithTimeout(ctx, min(r.callTime, left))
 	defer cancel()
 	c := &switchboard.Call{
 		Principal: r.o.Principal, Server: r.tool.ID.Server, Method: wire.MethodToolsCall, Tool: r.tool, Target: r.tool.ID.Name, Params: params, AnyLength: true, Judgments: r.judgments,
 	}
-	began := r.o.now()
 	result, err := r.o.Caller.Call(ctx, c)
 	a := readAnswer(result, err)
-	a.took = r.o.now().Sub(began)
+	a.cut = a.ending == silent && left < r.callTime-time.Second
 	if a.ending == succeeded && r.misfit == "" {
 		if why := outputMisfit(ctx, c, result); why != "" {
 			r.misfit = why

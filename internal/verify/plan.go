@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -20,6 +21,14 @@ type Subject struct {
 	Definition []byte
 	Contract   switchboard.Contract
 	Examples   []json.RawMessage // arguments that the operator has written down for it
+
+	// Timeout is how long a call of its server may take; 0 means switchboard.DefaultTimeout. A timeout of its contract counts before that.
+	Timeout time.Duration
+}
+
+// callTime returns how long one call of the tool may take.
+func (s *Subject) callTime() time.Duration {
+	return cmp.Or(s.Contract.Timeout, s.Timeout, switchboard.DefaultTimeout)
 }
 
 // Limits bound the verification of one tool. The zero value means the defaults, which are also the most that is allowed.
@@ -35,7 +44,6 @@ const (
 
 	maxArguments = 8 // that are exercised one by one
 	maxExamples  = 4
-	maxCallTime  = 10 * time.Second
 )
 
 // Bounded returns the limits with the defaults in place of zeros, and within the most that is allowed.
@@ -47,15 +55,6 @@ func (l Limits) Bounded() Limits {
 		l.Time = MaxTime
 	}
 	return l
-}
-
-// CallTime returns how long one call of a tool may take.
-func (l Limits) CallTime(c *switchboard.Contract) time.Duration {
-	most := min(maxCallTime, l.Time/3)
-	if c.Timeout > 0 {
-		most = min(most, c.Timeout)
-	}
-	return most
 }
 
 // A TestName names a test.

@@ -126,6 +126,9 @@ func (r *Report) FailedMust() (names []TestName) {
 	return names
 }
 
+// WithoutValidCall reports whether no call with arguments that fit was answered: they were guesses, and were refused, or none were found.
+func (r *Report) WithoutValidCall() bool { return r.test(Valid).Outcome == TestSkipped }
+
 func joinNames(names []TestName) string {
 	texts := make([]string, len(names))
 	for i, n := range names {
@@ -187,6 +190,9 @@ func (r *Report) Text() string {
 	_, _ = fmt.Fprintf(&b, "%s/%s  score %s, %s\n", r.Server, scan.Spell(r.Tool), Thousandths(r.Score), scan.Spell(state)) // it never fails
 	how := map[Leave]string{LeaveNone: "its definition alone was judged", LeaveWalls: "in walls with nothing behind them", LeaveReadOnly: "it only reads, as a trusted source says", LeaveTest: "in a declared test environment"}[r.Leave]
 	_, _ = fmt.Fprintf(&b, "  %d calls; %s; %s\n", r.Calls, how, r.At.Format(time.RFC3339))
+	if r.Calls == 0 {
+		return b.String()
+	}
 	for _, t := range r.Tests {
 		must := ""
 		if t.Must {

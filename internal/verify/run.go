@@ -65,6 +65,7 @@ type run struct {
 	tool      *switchboard.Tool
 	judgments []*switchboard.Judgment
 	callTime  time.Duration
+	until     time.Time // when the time for the tool is over
 
 	plan    *Plan
 	results map[TestName]*TestResult
@@ -89,7 +90,7 @@ func Verify(ctx context.Context, s *Subject, tool *switchboard.Tool, o RunOption
 		o.Mask = func(s string) string { return s }
 	}
 	o.Limits = o.Limits.Bounded()
-	r := &run{o: &o, subject: s, tool: tool, callTime: o.Limits.CallTime(&s.Contract), plan: MakePlan(s, o.Limits, o.Place), results: map[TestName]*TestResult{}}
+	r := &run{o: &o, subject: s, tool: tool, callTime: s.callTime(), plan: MakePlan(s, o.Limits, o.Place), results: map[TestName]*TestResult{}}
 	if o.Judgment != nil {
 		r.judgments = []*switchboard.Judgment{o.Judgment(tool)}
 	}
@@ -103,7 +104,8 @@ func Verify(ctx context.Context, s *Subject, tool *switchboard.Tool, o RunOption
 			t.Why = "it was not exercised"
 		}
 	} else {
-		r.makeCalls(ctx, began.Add(o.Limits.Time))
+		r.until = began.Add(o.Limits.Time)
+		r.makeCalls(ctx)
 		if ctx.Err() != nil {
 			report.Void = "the verification was stopped"
 		}
@@ -118,15 +120,20 @@ func Verify(ctx context.Context, s *Subject, tool *switchboard.Tool, o RunOption
 }
 
 // makeCalls makes the calls of the plan, until the time is over.
-func (r *run) makeCalls(ctx context.Context, until time.Time) {
+func (r *run) makeCalls(ctx context.Context) {
 	r.before = r.inspect()
 	for i := range r.plan.Calls {
 		c := &r.plan.Calls[i]
-		if ctx.Err() != nil || !r.o.now().Before(until) {
+		if ctx.Err() != nil || !r.o.now().Before(r.until) {
 			r.skipRest(i)
 			break
 		}
-		r.observe(c, r.call(ctx, c.Arguments))
+		a := r.call(ctx, c.Arguments)
+		if a.cut {
+			r.skipRest(i)
+			break
+		}
+		r.observe(c, a)
 	}
 	r.concludeValid()
 	r.concludeOutput()
@@ -248,7 +255,10 @@ func (r *run) observeValid(c *PlannedCall, a *answer) {
 func (r *run) concludeValid() {
 	t := r.results[Valid]
 	if t.Outcome == TestSkipped && r.refusals > 0 {
-		t.Why = "each generated call was refused: " + r.refusal + "; write examples into its overlay"
+		t.Why = "each generated call was refused: " + r.refusal
+	}
+	if w := r.results[Words]; w.Outcome == TestSkipped {
+		w.Why = "there was no valid call"
 	}
 }
 
@@ -260,6 +270,8 @@ func (r *run) observeRepeat(c *PlannedCall, t *TestResult, a *answer, state stri
 	switch {
 	case a.ending == died || a.ending == silent || a.ending == broken:
 		r.judge(c, t, a)
+	case r.previous.ending != succeeded:
+		t.Why = "the call is refused: " + r.shown(r.previous.why)
 	case c.Test == Idempotent && r.o.Inspect == nil:
 		t.Why = "what it changes cannot be seen"
 	case c.Test == Idempotent && state != r.previousState:

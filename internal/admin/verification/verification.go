@@ -124,7 +124,7 @@ func (v *Verifier) Plan(id switchboard.ServerID, tool string) ([]ToolPlan, error
 		if leave == verify.LeaveWalls {
 			place = (&bench.Bench{}).Place(nil)
 		}
-		p := ToolPlan{verify.MakePlan(subjectOf(&tools[i], tools[i].Definition, tools[i].Digest), limitsOf(s), place), leave, why}
+		p := ToolPlan{verify.MakePlan(subjectOf(s, &tools[i]), limitsOf(s), place), leave, why}
 		if leave == verify.LeaveNone {
 			p.Calls = []verify.PlannedCall{}
 		}
@@ -165,8 +165,8 @@ func (v *Verifier) leaveOf(s *switchboard.Server, t *KnownTool) (leave verify.Le
 }
 
 // subjectOf returns what is verified of a tool.
-func subjectOf(t *KnownTool, definition []byte, digest string) *verify.Subject {
-	return &verify.Subject{ID: t.ID, Digest: digest, Definition: definition, Contract: t.Contract, Examples: t.Examples}
+func subjectOf(s *switchboard.Server, t *KnownTool) *verify.Subject {
+	return &verify.Subject{ID: t.ID, Digest: t.Digest, Definition: t.Definition, Contract: t.Contract, Examples: t.Examples, Timeout: s.Timeout}
 }
 
 func limitsOf(s *switchboard.Server) verify.Limits {
@@ -237,19 +237,27 @@ func (v *Verifier) verify(ctx context.Context, s *switchboard.Server, tools []Kn
 			defer b.Close()
 		}
 	}
-	known := map[string]any{}
+	known, reports := map[string]any{}, []evidence.KeptReport(nil)
 	for i := range tools {
 		r := v.verifyTool(ctx, s, &tools[i], b, problem, known)
-		if err := v.keep(ctx, s.ID, r, by); err != nil {
-			v.o.Log.Warn("the report of a verification could not be kept", "server", s.ID, "tool", r.Tool, "err", err)
-			return "a report could not be kept: " + err.Error()
+		if ctx.Err() != nil {
+			problem = "the verification was stopped"
+			break
 		}
+		id, err := v.record(ctx, r, by)
+		if err != nil {
+			v.o.Log.Warn("the report of a verification could not be kept", "server", s.ID, "tool", r.Tool, "err", err)
+			problem = "a report could not be kept: " + err.Error()
+			break
+		}
+		reports = append(reports, evidence.KeptReport{Report: r, Receipt: id})
 		v.mu.Lock()
 		v.running.Done++
 		v.mu.Unlock()
-		if ctx.Err() != nil {
-			return "the verification was stopped"
-		}
+	}
+	if err := v.o.Book.Put(context.WithoutCancel(ctx), s.ID, reports); err != nil {
+		v.o.Log.Warn("the reports of a verification could not be kept", "server", s.ID, "err", err)
+		problem = "the reports could not be kept: " + err.Error()
 	}
 	return problem
 }
@@ -261,7 +269,7 @@ func (v *Verifier) verifyTool(ctx context.Context, s *switchboard.Server, t *Kno
 		Principal: switchboard.Principal{Tenant: Tenant, ID: "verification", Auth: switchboard.AuthLocal}, Judgment: v.o.Judgment, Leave: leave, Limits: limitsOf(s), Place: verify.Place{Known: known},
 		Learn: func(result []byte) { verify.Returned(known, result) },
 	}
-	subject := subjectOf(t, t.Definition, t.Digest)
+	subject := subjectOf(s, t)
 	switch {
 	case leave == verify.LeaveWalls && b == nil:
 		o.Leave, why = verify.LeaveNone, problem
@@ -284,8 +292,8 @@ func (v *Verifier) verifyTool(ctx context.Context, s *switchboard.Server, t *Kno
 	return r
 }
 
-// keep archives a report, writes its receipt, and makes it count.
-func (v *Verifier) keep(ctx context.Context, id switchboard.ServerID, r *verify.Report, by string) error {
+// record archives a report, and writes its receipt.
+func (v *Verifier) record(ctx context.Context, r *verify.Report, by string) (receiptID string, err error) {
 	text := r.Canonical()
 	v.o.Archive(text)
 	outcome := receipt.OK
@@ -296,12 +304,7 @@ func (v *Verifier) keep(ctx context.Context, id switchboard.ServerID, r *verify.
 	if !r.Verified {
 		note = "score " + verify.Thousandths(r.Score) + ", not verified: " + r.Why
 	}
-	ctx = context.WithoutCancel(ctx)
-	rid, err := v.o.Record(ctx, &receipt.Receipt{Kind: receipt.Verified, Server: id, Tool: r.Tool, Report: canonical.Sum(text), Outcome: outcome, Note: scan.Spell(note), Principal: receipt.Subject{ID: by}})
-	if err != nil {
-		return err
-	}
-	return v.o.Book.Put(ctx, id, []evidence.KeptReport{{Report: r, Receipt: rid}})
+	return v.o.Record(context.WithoutCancel(ctx), &receipt.Receipt{Kind: receipt.Verified, Server: r.Server, Tool: r.Tool, Report: canonical.Sum(text), Outcome: outcome, Note: scan.Spell(note), Principal: receipt.Subject{ID: by}})
 }
 
 // Run verifies what is due, until ctx ends: by schedule, and after a definition was accepted that the last report is not about.

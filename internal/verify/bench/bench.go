@@ -183,7 +183,7 @@ func (b *Bench) inScratch(word, dir string) string {
 	if !hasName || !strings.HasPrefix(word, "-") {
 		name, path = "", word
 	}
-	if path == "" || len(path) > 4096 || !strings.ContainsAny(path, `/\`) && path != "." {
+	if path == "" || len(path) > 4096 {
 		return word
 	}
 	at := path
