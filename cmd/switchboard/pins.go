@@ -11,6 +11,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/admin/pins"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/verify"
 )
 
 type pinsCmd struct {
@@ -135,6 +136,13 @@ func (c *pinsDiffCmd) Run(ctx context.Context, io streams) error {
 			blocks = ", which blocks it"
 		}
 		fmt.Fprintf(io.out, "its words at %s: %s (%s)%s\n", printable(f.Where, 80), printable(f.Means, 200), printable(f.Rule, 40), blocks)
+	}
+	if r := d.Report; r != nil {
+		fmt.Fprintf(io.out, "it was verified at %s: score %s", clockText(r.At), verify.Thousandths(r.Score))
+		if !r.Verified {
+			fmt.Fprintf(io.out, ", and its report does not speak for it: %s", printable(r.Why, 200))
+		}
+		fmt.Fprintf(io.out, "; switchboard verify %s --show\n", printable(strings.Replace(d.Subject(), "/", " ", 1), 200))
 	}
 	text, digest := d.Text, d.Digest
 	if d.Offered != "" {

@@ -399,7 +399,7 @@ func (j *offerJudge) applyReport(v *PinVerdict) {
 		return
 	}
 	v.Report = j.terms.Reports.FactsOf(v.Key.Name, v.Pin.Digest)
-	if r := v.Report; r != nil && len(r.Failed) > 0 && isCandidate(v.State) && (v.Pin.By == "" || !v.Pin.Since.After(r.At)) {
+	if r := v.Report; r != nil && len(r.Failed) > 0 && isCandidate(v.State) && (v.Pin.By == "" || v.Pin.Since.Before(r.At)) {
 		v.State, v.Frozen = switchboard.LifeSuspended, false
 		v.Why = "it has failed a test that it must pass: " + strings.Join(r.Failed, ", ")
 	}

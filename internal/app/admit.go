@@ -16,6 +16,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/admission"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/event"
+	"github.com/summit-switchboard/switchboard/internal/evidence"
 	"github.com/summit-switchboard/switchboard/internal/pin"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/scan/suspect"
@@ -83,6 +84,7 @@ func newRegistrar(a *App, actions *admin.Actions) *pins.Registrar {
 			t, _ := a.state.Load().Catalog.Tool(id)
 			return t
 		}, Editor: a.admin.editor, HasFile: a.options.Officers.File != "", Admit: a.rebuildState, Record: actions.Record, Stopping: a.grace.ctx,
+		Report: func(id switchboard.ToolID, digest string) *evidence.KeptReport { return a.evidence.Of(id.Server).ReportOf(id.Name, digest) },
 		Find: func(id switchboard.PinID, definition []byte) []pins.PinFinding { return findSuspect(a, id, definition) },
 	})
 }

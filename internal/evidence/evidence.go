@@ -264,13 +264,21 @@ func (b *Book) unpack(id switchboard.ServerID, data []byte) (ServerReports, erro
 	return out, nil
 }
 
-// FactsOf returns what the reports say about the tool with this definition; nil if they say nothing: there is none, it is void or about another definition, or nothing was called.
-func (s *ServerReports) FactsOf(tool, digest string) *switchboard.ReportFacts {
+// ReportOf returns the last report about the tool with the definition of the digest, or nil.
+func (s *ServerReports) ReportOf(tool, digest string) *KeptReport {
 	if s == nil {
 		return nil
 	}
-	r, ok := (*s)[tool]
-	if !ok || r.Digest != digest || r.Void != "" || r.Leave == verify.LeaveNone {
+	if r, ok := (*s)[tool]; ok && r.Digest == digest {
+		return &r
+	}
+	return nil
+}
+
+// FactsOf returns what the reports say about the tool with this definition; nil if they say nothing: there is none, it is void or about another definition, or nothing was called.
+func (s *ServerReports) FactsOf(tool, digest string) *switchboard.ReportFacts {
+	r := s.ReportOf(tool, digest)
+	if r == nil || r.Void != "" || r.Leave == verify.LeaveNone {
 		return nil
 	}
 	f := &switchboard.ReportFacts{Score: r.Score, Leave: string(r.Leave), Verified: r.Verified, At: r.At}

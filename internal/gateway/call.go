@@ -195,7 +195,7 @@ func unmetError(name string, route surface.Route) error {
 	e := &switchboard.Error{Code: cmp.Or(route.Code, switchboard.CodeUnmet), Requirement: route.Was, Hint: "list the tools again"}
 	switch route.Code {
 	case switchboard.CodeSuspended:
-		e.Text = shorten(name) + " is suspended: it has changed since it was let in, or a person has taken it out; nothing was sent"
+		e.Text = shorten(name) + " is suspended: it has changed since it was let in, or has failed a test, or a person has taken it out; nothing was sent"
 		e.Hint = "an operator decides about it; list the tools again meanwhile"
 	case switchboard.CodeRetired:
 		e.Text = shorten(name) + " is retired: it does not come back; nothing was sent"

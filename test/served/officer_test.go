@@ -136,6 +136,9 @@ var routeTable = map[string]string{
 	"POST /v1/pins/retire":                           "operator",
 	"POST /v1/pins/deprecate":                        "operator",
 	"GET /v1/try":                                    "viewer",
+	"GET /v1/verifications":                          "operator",
+	"GET /v1/verifications/plan":                     "operator",
+	"POST /v1/verifications":                         "operator",
 	"POST /v1/try":                                   "viewer",
 	"GET /v1/try/{call}":                             "viewer",
 	"GET /v1/sessions":                               "operator",
@@ -253,6 +256,8 @@ func TestAZ14EveryRouteNeedsItsOffice(t *testing.T) {
 					want = http.StatusNotFound // there is none
 				case strings.HasSuffix(name, "POST /v1/blocks") || strings.HasSuffix(name, "/lift"):
 					want = http.StatusBadRequest // of nobody
+				case strings.HasPrefix(path, "/v1/verifications"):
+					want = http.StatusUnprocessableEntity // it names no server
 				case strings.HasPrefix(path, "/v1/pins/"):
 					want = http.StatusBadRequest // it names no server
 				case strings.HasPrefix(path, "/v1/budgets/"):

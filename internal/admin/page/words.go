@@ -12,6 +12,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/history"
 	"github.com/summit-switchboard/switchboard/internal/shown"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/verify"
 )
 
 // functions are what templates use besides their data.
@@ -33,6 +34,8 @@ var functions = template.FuncMap{
 	"definition": definitionText, "visible": visibleText,
 	"plain":        func(text string) string { return shown.Line(text) },
 	"several":      several,
+	"thousandths":  verify.Thousandths,
+	"leaveWords":   leaveWords,
 	"outcomeClass": outcomeClass, "verdictClass": verdictClass,
 	"typedText": typedText, "typedTag": typedTag, "valueText": valueText, "codeLines": codeLines,
 	"stateWords": stateWords, "stateClass": stateClass,
@@ -241,4 +244,17 @@ func hourBars(hours []history.Point) *barChart {
 		c.Bars = append(c.Bars, b)
 	}
 	return c
+}
+
+// leaveWords says why a tool was exercised.
+func leaveWords(l verify.Leave) string {
+	switch l {
+	case verify.LeaveWalls:
+		return "of a second program, in walls without network"
+	case verify.LeaveReadOnly:
+		return "of the server in use, since it only reads"
+	case verify.LeaveTest:
+		return "of the server, which is a test environment"
+	}
+	return "since nothing gave leave to exercise it"
 }

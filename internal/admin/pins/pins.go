@@ -24,6 +24,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/admission"
 	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/change"
+	"github.com/summit-switchboard/switchboard/internal/evidence"
 	"github.com/summit-switchboard/switchboard/internal/lockfile"
 	"github.com/summit-switchboard/switchboard/internal/pin"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
@@ -50,6 +51,9 @@ type Options struct {
 
 	// Find returns what the scan of words finds in a definition. nil finds nothing.
 	Find func(id switchboard.PinID, definition []byte) []PinFinding
+
+	// Report returns the last report about the tool with the definition of the digest, or nil. nil finds none.
+	Report func(id switchboard.ToolID, digest string) *evidence.KeptReport
 
 	// Record makes a decision between two receipts: its intent and its outcome. See admin.Actions.
 	Record func(r receipt.Receipt, do func() error) error
@@ -110,6 +114,8 @@ type PinDetail struct {
 	Text    string   `json:"text,omitempty" doc:"The definition in use, if nothing differs."`
 
 	Findings []PinFinding `json:"findings,omitempty" doc:"What the scan of words has found in the offered definition, or else in the one in use."`
+
+	Report *evidence.KeptReport `json:"report,omitempty" doc:"What the tool was seen to do with the offered definition, or else with the one in use."`
 }
 
 // A PinFinding is a text that the scan of words has found in a definition.
@@ -299,6 +305,7 @@ func (r *Registrar) Detail(id switchboard.PinID) (*PinDetail, error) {
 	if r.o.Find != nil && shown != "" {
 		d.Findings = r.o.Find(id, r.asSent(id, shown, digest))
 	}
+	d.Report = r.report(id, digest)
 	switch {
 	case v.Other == nil:
 		d.Text = lines(v.Pin.Definition)
@@ -309,6 +316,14 @@ func (r *Registrar) Detail(id switchboard.PinID) (*PinDetail, error) {
 		d.Diff = string(diff.Diff("admitted", []byte(lines(v.Pin.Definition)), "offered", []byte(lines(v.Other.Definition))))
 	}
 	return d, nil
+}
+
+// report returns the last report about a tool with the definition of the digest, or nil.
+func (r *Registrar) report(id switchboard.PinID, digest string) *evidence.KeptReport {
+	if r.o.Report == nil || id.Kind != switchboard.PinTool {
+		return nil
+	}
+	return r.o.Report(switchboard.ToolID{Server: id.Server, Name: id.Name}, digest)
 }
 
 // asSent returns a definition with this digest as its server has sent it, with the characters that were removed. If the server offers another one here, it returns the
@@ -434,6 +449,12 @@ func (r *Registrar) Decide(ctx context.Context, d PinDecision) (*PinDetail, erro
 	}
 	if err := d.check(); err != nil {
 		return nil, err
+	}
+	if seen := r.report(d.ID, d.Digest); d.To == switchboard.LifeActive && seen != nil && !seen.Verified && d.Why == "" {
+		return nil, &switchboard.Error{
+			Code: switchboard.CodeBadArguments, Text: scan.Spell(d.ID.String()) + " was verified, and its report does not speak for it: " + scan.Spell(seen.Why),
+			Hint: "nothing was let in; say why you let it in all the same (reason)",
+		}
 	}
 	err := r.o.Record(receipt.Receipt{
 		Principal: receipt.Subject{ID: d.By.ID, Auth: d.By.Auth}, Server: d.ID.Server, Method: methods[d.To],

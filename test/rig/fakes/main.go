@@ -2,6 +2,7 @@
 //
 //	fake ARGS…                   a server on stdio that does just what its arguments say (fakeserver.New)
 //	library NAME                 a server of the official SDK, with tools, resources and prompts (fakeserver.Library)
+//	workbench [fixed]            a server of the official SDK with tools to verify (fakeserver.Workbench)
 //	echo NAME ERA CAPABILITIES   a server that answers each request with its method and params (fakeserver.Echo)
 //	fault-program ARGS…          the process between a client and a server on stdio that fails on cue (fault.Program)
 //	fault-server NAME LEDGER     the server behind it (fault.ServeStdio)
@@ -36,12 +37,14 @@ func run(args []string) error {
 	}
 	switch name {
 	case "fake":
-		if len(args) > 0 && (args[0] == "library" || args[0] == "echo") { // FAKE in a configuration has the word fake already
+		if len(args) > 0 && (args[0] == "library" || args[0] == "workbench" || args[0] == "echo") { // FAKE in a configuration has the word fake already
 			return run(args)
 		}
 		fakeserver.New(args).ServeStdio()
 	case "library":
 		_ = fakeserver.Library(args[0]).Run(context.Background(), &mcp.StdioTransport{}) // it ends with its client
+	case "workbench":
+		_ = fakeserver.Workbench(len(args) > 0).Run(context.Background(), &mcp.StdioTransport{}) // it ends with its client
 	case "echo":
 		fakeserver.Echo(args[0], args[1] == "modern", args[2])
 	case "fault-program":
