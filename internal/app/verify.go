@@ -63,15 +63,21 @@ func openEvidence(a *App, changed func()) *evidence.Book {
 // knownTools returns the tools of a server with the digests of their pins.
 func knownTools(a *App, id switchboard.ServerID) (all []verification.KnownTool) {
 	s := a.state.Load()
-	digests := map[string]string{}
+	known := map[string]verification.KnownTool{}
 	for _, v := range a.pins.Verdicts(id) {
 		if v.Key.Kind == switchboard.PinTool {
-			digests[v.Key.Name] = digestOf(&v)
+			k := verification.KnownTool{Digest: digestOf(&v)}
+			if v.Pin.By != "" {
+				k.LetIn = v.Pin.Since
+			}
+			known[v.Key.Name] = k
 		}
 	}
 	for _, t := range s.Catalog.Tools() {
 		if t.ID.Server == id && t.Provides == nil {
-			all = append(all, verification.KnownTool{Tool: t, Digest: digests[t.ID.Name], Examples: s.config.Overlays[t.ID].Examples})
+			k := known[t.ID.Name]
+			k.Tool, k.Examples = t, s.config.Overlays[t.ID].Examples
+			all = append(all, k)
 		}
 	}
 	slices.SortFunc(all, func(a, b verification.KnownTool) int { return strings.Compare(a.ID.Name, b.ID.Name) })

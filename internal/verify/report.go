@@ -137,6 +137,18 @@ func joinNames(names []TestName) string {
 	return strings.Join(texts, ", ")
 }
 
+// Reason returns why the tool is not verified, with the reason of the test that decides; "" if it is verified.
+func (r *Report) Reason() string {
+	decides := r.test(Valid)
+	if must := r.FailedMust(); len(must) > 0 {
+		decides = r.test(must[0])
+	}
+	if r.Verified || r.Void != "" || r.Leave == LeaveNone || decides.Why == "" {
+		return r.Why
+	}
+	return r.Why + ": " + decides.Why
+}
+
 // Thousandths spells a score: 0.85 for 850.
 func Thousandths(n int) string {
 	text := strings.TrimRight(fmt.Sprintf("%d.%03d", n/1000, n%1000), "0")

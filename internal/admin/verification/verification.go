@@ -35,7 +35,8 @@ const (
 // A KnownTool is a tool as it is let in.
 type KnownTool struct {
 	*switchboard.Tool
-	Digest   string // of the admitted definition, with its scheme
+	Digest   string    // of the admitted definition, with its scheme
+	LetIn    time.Time // when a person has let that in; zero if none has
 	Examples []json.RawMessage
 }
 
@@ -78,12 +79,12 @@ type Verifier struct {
 	mu      sync.Mutex
 	running *Progress
 	last    map[switchboard.ServerID]Progress
-	failed  map[switchboard.ServerID]time.Time // when a verification by schedule came to nothing
+	tried   map[switchboard.ServerID]time.Time // when the last verification by schedule began
 }
 
 // New returns a Verifier.
 func New(o Options) *Verifier {
-	return &Verifier{o: o, last: map[switchboard.ServerID]Progress{}, failed: map[switchboard.ServerID]time.Time{}}
+	return &Verifier{o: o, last: map[switchboard.ServerID]Progress{}, tried: map[switchboard.ServerID]time.Time{}}
 }
 
 // Progress says how far a verification is.
@@ -326,7 +327,7 @@ func (v *Verifier) Run(ctx context.Context, servers func() []*switchboard.Server
 			}
 			if _, err := v.Start(s.ID, "", "schedule"); err == nil {
 				v.mu.Lock()
-				v.failed[s.ID] = time.Now()
+				v.tried[s.ID] = time.Now()
 				v.mu.Unlock()
 				break
 			}
@@ -345,7 +346,7 @@ func (v *Verifier) isDue(s *switchboard.Server, now time.Time) bool {
 		every = switchboard.DefaultVerifyEvery
 	}
 	v.mu.Lock()
-	last, tried := v.failed[s.ID]
+	last, tried := v.tried[s.ID]
 	v.mu.Unlock()
 	if tried && now.Sub(last) < min(every, time.Hour) {
 		return false // it has been tried just now, and may fail again
@@ -358,7 +359,7 @@ func (v *Verifier) isDue(s *switchboard.Server, now time.Time) bool {
 		if reports != nil {
 			r = (*reports)[t.ID.Name]
 		}
-		if r.Report == nil || now.Sub(r.At) >= every || r.Digest != t.Digest && t.Evidence != nil && t.Evidence.Person && t.Evidence.Diff == "" {
+		if r.Report == nil || now.Sub(r.At) >= every || r.Digest != t.Digest && t.LetIn.After(r.At) {
 			return true
 		}
 	}

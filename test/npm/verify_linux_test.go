@@ -1,0 +1,159 @@
+package npm_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	words "github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/verify"
+	"github.com/summit-switchboard/switchboard/internal/verify/bench"
+	"github.com/summit-switchboard/switchboard/test/npmlock"
+)
+
+var updateReports = flag.Bool("update-reports", false, "write the reports on real servers into docs/verify.md")
+
+// Real servers are exercised in walls, with the rows of docs/walls.md. Nothing outside of their scratch folders changes, and each tool has a report. docs/verify.md shows them all.
+func TestRealServersAreVerifiedInWallsAndChangeNothing(t *testing.T) {
+	t.Parallel()
+	needWalls(t)
+	npmlock.Need(t, "npm servers and clients", "git")
+	rows := wallsPage(t)
+	folder := filepath.Dir(rows[slices.IndexFunc(rows, func(s words.Server) bool { return len(s.Walls.Write) > 0 })].Walls.Write[0])
+	before := treeOf(t, folder)
+	limits := verify.Limits{Calls: 12, Time: 10 * time.Second}
+	if *updateReports {
+		limits = verify.Limits{}
+	}
+	lines, sections := make([][]string, len(rows)), make([]string, len(rows))
+	turns := make(chan struct{}, 2)
+	var all sync.WaitGroup
+	for i := range rows {
+		all.Go(func() {
+			turns <- struct{}{}
+			defer func() { <-turns }()
+			lines[i], sections[i] = verifyRow(t, &rows[i], limits)
+		})
+	}
+	all.Wait()
+	if after := treeOf(t, folder); after != before {
+		t.Error("something outside of the scratch folders has changed")
+	}
+	page := "../../docs/verify.md"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const mark = "<!-- reports -->\n"
+	head, _, found := strings.Cut(string(text), mark)
+	if !found {
+		t.Fatal("docs/verify.md has no reports")
+	}
+	if *updateReports {
+		if err := os.WriteFile(page, []byte(head+mark+strings.Join(sections, "")), 0o644); err != nil { //nolint:gosec // a page
+			t.Fatal(err)
+		}
+		return
+	}
+	for i, tools := range lines {
+		for _, tool := range tools {
+			if !strings.Contains(string(text), "| "+tool+" |") {
+				t.Errorf("docs/verify.md has no report on %s of %s", tool, rows[i].ID)
+			}
+		}
+	}
+}
+
+// verifyRow verifies the tools of one server, and returns their names, and the part of the page.
+func verifyRow(t *testing.T, s *words.Server, limits verify.Limits) (tools []string, section string) {
+	t.Helper()
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n### %s\n\n", s.ID)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	x, err := bench.Start(ctx, s, bench.Options{Guard: []string{switchboard(t), "guard"}, Own: func() []string { return nil }, Dir: s.Dir, Name: "switchboard", Version: "test"})
+	if err != nil {
+		t.Errorf("%s: %v", s.ID, err)
+		return nil, b.String() + err.Error() + "\n"
+	}
+	defer x.Close()
+	b.WriteString("| tool | score | calls | verified, or why not |\n| --- | --- | --- | --- |\n")
+	known := map[string]any{}
+	for _, name := range x.Names() {
+		definition, digest, err := x.Definition(name, nil)
+		if err != nil {
+			t.Errorf("%s/%s: %v", s.ID, name, err)
+			continue
+		}
+		id := words.ToolID{Server: s.ID, Name: name}
+		r := verify.Verify(ctx, &verify.Subject{ID: id, Digest: digest, Definition: definition, Contract: hintsOf(t, definition)}, &words.Tool{ID: id, Definition: definition}, verify.RunOptions{
+			Caller: x, Leave: verify.LeaveWalls, Walls: x.Walls(), Limits: limits, Place: x.Place(known), Inspect: x.Inspect, Canaries: x.Canaries(), Mask: x.Mask,
+			Learn: func(result []byte) { verify.Returned(known, result) },
+		})
+		if r.Calls == 0 {
+			t.Errorf("%s/%s was not called: %s", s.ID, name, r.Text())
+		}
+		tools = append(tools, name)
+		said := "verified"
+		if !r.Verified {
+			said = r.Reason()
+		}
+		fmt.Fprintf(&b, "| %s | %s | %d | %s |\n", name, verify.Thousandths(r.Score), r.Calls, strings.ReplaceAll(said, "|", `\|`))
+	}
+	return tools, b.String()
+}
+
+// hintsOf returns what a tool says about itself.
+func hintsOf(t *testing.T, definition []byte) (c words.Contract) {
+	t.Helper()
+	var d struct {
+		Annotations struct {
+			ReadOnlyHint, IdempotentHint bool
+		} `json:"annotations"`
+	}
+	if err := json.Unmarshal(definition, &d); err != nil {
+		t.Error(err)
+	}
+	if d.Annotations.ReadOnlyHint {
+		c.ReadOnly = words.Fact{Holds: true, Source: words.FromHint}
+	}
+	if d.Annotations.IdempotentHint {
+		c.Idempotent = words.Fact{Holds: true, Source: words.FromHint}
+	}
+	return c
+}
+
+// treeOf returns a digest of a folder with everything in it.
+func treeOf(t *testing.T, folder string) string {
+	t.Helper()
+	sum := sha256.New()
+	if err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(sum, path, info.Mode(), info.ModTime().UnixNano())
+		if !d.Type().IsRegular() {
+			return nil
+		}
+		data, err := os.ReadFile(path)
+		_, _ = sum.Write(data)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%x", sum.Sum(nil))
+}
