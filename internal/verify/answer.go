@@ -130,7 +130,7 @@ func disclosed(a *answer, args string, canaries []Canary) string {
 			return c.Place
 		}
 	}
-	if stacks.MatchString(a.text) {
+	if stacks.MatchString(a.text[:min(len(a.text), maxScanned)]) {
 		return "where its program failed (a stack)"
 	}
 	if !hasSecret(args) && hasSecret(a.text) {
@@ -176,5 +176,5 @@ func textsOf(result []byte) string {
 	return b.String()
 }
 
-// maxScanned limits how many bytes of an answer are read for words.
-const maxScanned = 64 << 10
+// maxScanned limits how many bytes of an answer are read for words, stacks and secrets.
+const maxScanned = 256 << 10

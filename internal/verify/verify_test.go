@@ -112,6 +112,14 @@ var correct = map[string]testTool{
 		}
 		return out, err
 	}},
+	"takes null for an absent argument": {schema: `{"type":"object","properties":{"name":{"type":"string"}}}`, call: func(_ *host, args map[string]any) (string, error) {
+		if v := args["name"]; v != nil {
+			if _, ok := v.(string); !ok {
+				return failure("name must be a text"), nil
+			}
+		}
+		return text("ok"), nil
+	}},
 	"takes any member": {schema: `{"type":"object","properties":{"name":{"type":"string"}}}`, call: func(_ *host, args map[string]any) (string, error) {
 		if v, has := args["name"]; has {
 			if _, ok := v.(string); !ok {

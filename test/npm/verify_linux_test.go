@@ -21,9 +21,9 @@ import (
 	"github.com/summit-switchboard/switchboard/test/npmlock"
 )
 
-var updateReports = flag.Bool("update-reports", false, "write the reports on real servers into docs/verify.md")
+var updateReports = flag.Bool("update-reports", false, "write the reports on real servers into docs/verified-servers.md")
 
-// Real servers are exercised in walls, with the rows of docs/walls.md. Nothing outside of their scratch folders changes, and each tool has a report. docs/verify.md shows them all.
+// Real servers are exercised in walls, with the rows of docs/walls.md. Nothing outside of their scratch folders changes, and each tool has a report. docs/verified-servers.md shows them all.
 func TestRealServersAreVerifiedInWallsAndChangeNothing(t *testing.T) {
 	t.Parallel()
 	needWalls(t)
@@ -49,7 +49,7 @@ func TestRealServersAreVerifiedInWallsAndChangeNothing(t *testing.T) {
 	if after := treeOf(t, folder); after != before {
 		t.Error("something outside of the scratch folders has changed")
 	}
-	page := "../../docs/verify.md"
+	page := "../../docs/verified-servers.md"
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +57,7 @@ func TestRealServersAreVerifiedInWallsAndChangeNothing(t *testing.T) {
 	const mark = "<!-- reports -->\n"
 	head, _, found := strings.Cut(string(text), mark)
 	if !found {
-		t.Fatal("docs/verify.md has no reports")
+		t.Fatal("docs/verified-servers.md has no reports")
 	}
 	if *updateReports {
 		if err := os.WriteFile(page, []byte(head+mark+strings.Join(sections, "")), 0o644); err != nil { //nolint:gosec // a page
@@ -68,7 +68,7 @@ func TestRealServersAreVerifiedInWallsAndChangeNothing(t *testing.T) {
 	for i, tools := range lines {
 		for _, tool := range tools {
 			if !strings.Contains(string(text), "| "+tool+" |") {
-				t.Errorf("docs/verify.md has no report on %s of %s", tool, rows[i].ID)
+				t.Errorf("docs/verified-servers.md has no report on %s of %s", tool, rows[i].ID)
 			}
 		}
 	}

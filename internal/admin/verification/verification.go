@@ -180,13 +180,11 @@ func (v *Verifier) Start(id switchboard.ServerID, tool, by string) (Progress, er
 	if err != nil {
 		return Progress{}, err
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.running != nil {
-		return Progress{}, fmt.Errorf("%s: %w", v.running.Server, ErrBusy)
-	}
 	p := &Progress{Server: id, Tool: tool, By: by, Since: time.Now().UTC().Truncate(time.Second), Running: true, Of: len(tools)}
-	v.running = p
+	if err := v.begin(p); err != nil {
+		return Progress{}, err
+	}
+	begun := *p
 	v.o.Work(func() {
 		ctx, cancel := context.WithTimeout(v.o.Stopping, maxServerTime)
 		defer cancel()
@@ -196,7 +194,18 @@ func (v *Verifier) Start(id switchboard.ServerID, tool, by string) (Progress, er
 		p.Running, p.Problem = false, problem
 		v.running, v.last[id] = nil, *p
 	})
-	return *p, nil
+	return begun, nil
+}
+
+// begin notes that a verification runs, unless one runs already.
+func (v *Verifier) begin(p *Progress) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.running != nil {
+		return fmt.Errorf("%s: %w", v.running.Server, ErrBusy)
+	}
+	v.running = p
+	return nil
 }
 
 // Of returns how the last verification of a server went, and whether there was one since this process was started.

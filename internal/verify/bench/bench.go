@@ -21,6 +21,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/admission"
@@ -291,7 +292,7 @@ func (b *Bench) Inspect() (string, error) {
 		if bytes += info.Size(); bytes > maxBytes {
 			return errors.New("its files are too large")
 		}
-		f, err := root.Open(path)
+		f, err := root.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it may be a FIFO by now
 		if err != nil {
 			return err
 		}
