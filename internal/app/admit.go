@@ -84,7 +84,9 @@ func newRegistrar(a *App, actions *admin.Actions) *pins.Registrar {
 			t, _ := a.state.Load().Catalog.Tool(id)
 			return t
 		}, Editor: a.admin.editor, HasFile: a.options.Officers.File != "", Admit: a.rebuildState, Record: actions.Record, Stopping: a.grace.ctx,
-		Report: func(id switchboard.ToolID, digest string) *evidence.KeptReport { return a.evidence.Of(id.Server).ReportOf(id.Name, digest) },
+		Report: func(id switchboard.ToolID, digest string) *evidence.KeptReport {
+			return a.evidence.Of(id.Server).ReportOf(id.Name, digest)
+		},
 		Find: func(id switchboard.PinID, definition []byte) []pins.PinFinding { return findSuspect(a, id, definition) },
 	})
 }

@@ -493,7 +493,8 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.recall.ReadOffers(ctx)
 	a.pins.Read(ctx)
 	if err := a.evidence.Read(ctx); err != nil {
-		o.Log.Warn("the reports of verifications cannot be read", "err", err)
+		a.Stop()
+		return nil, fmt.Errorf("%s: the reports of verifications cannot be read: %w", switchboard.CodeConfig, err)
 	}
 	a.setServers(c.Servers)
 	a.atoms.Use(c.Registry)

@@ -165,27 +165,31 @@ func (c *callChain) wrappers() []wrapper {
 // metrics, the cache, idempotency keys, health. The arguments are not checked, since the tool must refuse them itself. walled says that nothing is behind the walls
 // of the program that is called; otherwise an obligation to ask a person holds.
 func (c *callChain) verifyWrappers(current policy.CurrentPolicy, walled bool) []wrapper {
-	return []wrapper{
+	all := []wrapper{
 		{"receipt.RecordCalls", c.ledger.RecordCalls},
 		{"policy.Guard", func(next switchboard.Caller) switchboard.Caller { return policy.Guard(current, nil, c.log, next) }},
-		{"approval", func(next switchboard.Caller) switchboard.Caller { return needNoPerson(walled, next) }},
-		{"constraint.Limit", c.limits.Limit},
-		{"commit.Commit", c.committer.Commit},
-		{"notice.TellFirst", c.notices.TellFirst},
 	}
+	if walled { // nothing is behind it: nothing is paid, and nobody need be asked or told
+		return append(all, wrapper{"app.needNoPerson", needNoPerson}, wrapper{"constraint.Limit", c.limits.Limit})
+	}
+	return append(all, wrapper{"app.askNoPerson", askNoPerson}, wrapper{"constraint.Limit", c.limits.Limit}, wrapper{"commit.Commit", c.committer.Commit}, wrapper{"notice.TellFirst", c.notices.TellFirst})
 }
 
-// needNoPerson refuses calls that a person must approve, unless they are walled.
-func needNoPerson(walled bool, next switchboard.Caller) switchboard.Caller {
+// needNoPerson makes calls without the obligations to ask a person or to tell one.
+func needNoPerson(next switchboard.Caller) switchboard.Caller {
 	return switchboard.CallerFunc(func(ctx context.Context, call *switchboard.Call) (switchboard.Result, error) {
-		if call.Obligations.Approval == nil {
-			return next.Call(ctx, call)
-		}
-		if !walled {
+		own := *call
+		own.Obligations.Approval, own.Obligations.Notify = nil, nil
+		return next.Call(ctx, &own)
+	})
+}
+
+// askNoPerson refuses calls that a person must approve.
+func askNoPerson(next switchboard.Caller) switchboard.Caller {
+	return switchboard.CallerFunc(func(ctx context.Context, call *switchboard.Call) (switchboard.Result, error) {
+		if call.Obligations.Approval != nil {
 			return switchboard.Result{}, switchboard.Refuse(switchboard.CodeApprovalPending, "a person must approve each call of this tool, and a verification asks nobody")
 		}
-		own := *call
-		own.Obligations.Approval = nil
-		return next.Call(ctx, &own)
+		return next.Call(ctx, call)
 	})
 }

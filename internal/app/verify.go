@@ -66,7 +66,7 @@ func knownTools(a *App, id switchboard.ServerID) (all []verification.KnownTool) 
 	known := map[string]verification.KnownTool{}
 	for _, v := range a.pins.Verdicts(id) {
 		if v.Key.Kind == switchboard.PinTool {
-			k := verification.KnownTool{Digest: digestOf(&v)}
+			k := verification.KnownTool{Digest: digestOf(&v), Changed: v.Other != nil && v.Pin.Digest != ""}
 			if v.Pin.By != "" {
 				k.LetIn = v.Pin.Since
 			}

@@ -65,8 +65,19 @@ type KeptReport struct {
 	Receipt string `json:"receipt,omitempty"`
 }
 
-// ServerReports are the reports of one server, by the name of the tool. Do not modify them.
-type ServerReports map[string]KeptReport
+// ServerReports are the reports of one server, by the name of the tool, the newest first: one for each of the last definitions. Do not modify them.
+type ServerReports map[string][]KeptReport
+
+// maxDefinitions limits the definitions of one tool whose reports are kept: the one in use, one that is offered in its place, and one before.
+const maxDefinitions = 3
+
+// Newest returns the newest report of a tool; nil if there is none.
+func (s *ServerReports) Newest(tool string) *KeptReport {
+	if s == nil || len((*s)[tool]) == 0 {
+		return nil
+	}
+	return &(*s)[tool][0]
+}
 
 // A Book has all reports. Use New. It is safe for concurrent use.
 type Book struct {
@@ -156,8 +167,8 @@ func (b *Book) Follow(ctx context.Context) {
 	}
 }
 
-// Put writes reports of a server in the place of earlier ones about the same tools, durably. A report of a tool that was not exercised does not replace one about the same
-// definition.
+// Put writes reports of a server in the place of earlier ones about the same tools, durably. A report does not take the place of one about the same definition that
+// says more: see verify.Report.Lifts.
 func (b *Book) Put(ctx context.Context, id switchboard.ServerID, reports []KeptReport) error {
 	if len(reports) == 0 {
 		return nil
@@ -176,13 +187,10 @@ func (b *Book) Put(ctx context.Context, id switchboard.ServerID, reports []KeptR
 			maps.Copy(next, *b.open(id, v.Data))
 		}
 		for _, r := range reports {
-			if was, ok := next[r.Tool]; ok && r.Leave == verify.LeaveNone && was.Digest == r.Digest {
-				continue // it says nothing, and the one before may say something
-			}
-			next[r.Tool] = r
+			next.add(r)
 		}
-		if len(next) > maxReports {
-			return fmt.Errorf("server %s has reports of more than %d tools", id, maxReports)
+		for len(next) > maxReports {
+			next.dropOldest()
 		}
 		data, err := b.pack(id, next)
 		if err != nil {
@@ -204,11 +212,35 @@ func (b *Book) Put(ctx context.Context, id switchboard.ServerID, reports []KeptR
 	}
 }
 
+// add adds a report, unless an earlier one about the same definition says more.
+func (s ServerReports) add(r KeptReport) {
+	all := slices.Clone(s[r.Tool])
+	if i := slices.IndexFunc(all, func(o KeptReport) bool { return o.Digest == r.Digest }); i >= 0 {
+		if !r.Lifts(all[i].Report) {
+			return
+		}
+		all = slices.Delete(all, i, i+1)
+	}
+	all = slices.Insert(all, 0, r)
+	s[r.Tool] = all[:min(len(all), maxDefinitions)]
+}
+
+// dropOldest removes the tool whose newest report is the oldest: its server does not offer it any more, most likely.
+func (s ServerReports) dropOldest() {
+	oldest := ""
+	for name, all := range s {
+		if oldest == "" || all[0].At.Before(s[oldest][0].At) || all[0].At.Equal(s[oldest][0].At) && name < oldest {
+			oldest = name
+		}
+	}
+	delete(s, oldest)
+}
+
 // pack returns reports as a value: a MAC over the server and the rest, and the compressed reports.
 func (b *Book) pack(id switchboard.ServerID, reports ServerReports) ([]byte, error) {
 	list := make([]KeptReport, 0, len(reports))
 	for _, name := range slices.Sorted(maps.Keys(reports)) {
-		list = append(list, reports[name])
+		list = append(list, reports[name]...)
 	}
 	text, err := json.Marshal(list)
 	if err != nil {
@@ -259,7 +291,7 @@ func (b *Book) unpack(id switchboard.ServerID, data []byte) (ServerReports, erro
 			Receipt string `json:"receipt"`
 		}
 		_ = json.Unmarshal(one, &kept) // it was read before
-		out[r.Tool] = KeptReport{r, kept.Receipt}
+		out[r.Tool] = append(out[r.Tool], KeptReport{r, kept.Receipt})
 	}
 	return out, nil
 }
@@ -269,8 +301,9 @@ func (s *ServerReports) ReportOf(tool, digest string) *KeptReport {
 	if s == nil {
 		return nil
 	}
-	if r, ok := (*s)[tool]; ok && r.Digest == digest {
-		return &r
+	all := (*s)[tool]
+	if i := slices.IndexFunc(all, func(r KeptReport) bool { return r.Digest == digest }); i >= 0 {
+		return &all[i]
 	}
 	return nil
 }

@@ -75,9 +75,23 @@ func TestAReportThatSaysNothingReplacesNoneAboutTheSameDefinition(t *testing.T) 
 	if f := b.Of("a").FactsOf("good", "d1:01"); f == nil {
 		t.Error("the report is lost")
 	}
-	put(t, b, reportOn("good", "d1:09", verify.LeaveNone, false))
-	if f := b.Of("a").FactsOf("good", "d1:01"); f != nil {
-		t.Errorf("the definition has changed since: %+v", f)
+}
+
+// A server that is suspended could otherwise change a description once, or change its tools during the test, and be back.
+func TestASuspensionEndsByAReportThatHasMadeTheFailedTestAlone(t *testing.T) {
+	b := bookOf(store.NewMemory())
+	put(t, b, reportOn("bad", "d1:02", verify.LeaveWalls, true))
+	void := reportOn("bad", "d1:02", verify.LeaveWalls, false)
+	void.MakeVoid("the server has changed the tool")
+	for name, r := range map[string]KeptReport{"void": void, "not exercised": reportOn("bad", "d1:02", verify.LeaveNone, false), "another definition": reportOn("bad", "d1:03", verify.LeaveWalls, false)} {
+		put(t, b, r)
+		if f := b.Of("a").FactsOf("bad", "d1:02"); f == nil || len(f.Failed) == 0 {
+			t.Errorf("%s: the suspension has ended: %+v", name, f)
+		}
+	}
+	put(t, b, reportOn("bad", "d1:02", verify.LeaveWalls, false))
+	if f := b.Of("a").FactsOf("bad", "d1:02"); f == nil || !f.Verified {
+		t.Errorf("it passes, and is not verified: %+v", f)
 	}
 }
 
@@ -92,7 +106,7 @@ func TestReportsThatSomethingElseHasWrittenAreNoEvidence(t *testing.T) {
 	edited := bytes.Clone(v.Data)
 	edited[len(edited)-1] ^= 1
 	other := New(Options{Store: store.NewMemory(), Key: switchboard.NewSecret("another key"), Log: b.o.Log})
-	signedByOther, err := other.pack("a", ServerReports{"bad": reportOn("bad", "d1:02", verify.LeaveWalls, false)})
+	signedByOther, err := other.pack("a", ServerReports{"bad": {reportOn("bad", "d1:02", verify.LeaveWalls, false)}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,8 +1,10 @@
 package verify
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,7 +13,6 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/contract"
 	"github.com/summit-switchboard/switchboard/internal/redact/detect"
-	"github.com/summit-switchboard/switchboard/internal/scan"
 	"github.com/summit-switchboard/switchboard/internal/scan/suspect"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
@@ -35,9 +36,23 @@ type answer struct {
 	ending ending
 	code   switchboard.Code // of an error of Switchboard
 	why    string           // of an error, in words
-	result []byte
-	text   string // all of the answer, as a reader could see it
-	cut    bool   // the time for the tool was over before the time of the call
+	result []byte           // as the server sent it
+	text   string           // all of the answer, as a reader could see it
+	cut    bool             // the time for the tool was over before the time of the call
+	waited time.Duration
+}
+
+// watched returns a Caller that remembers what the server has answered, before policy redacts it.
+func (r *run) watched(target switchboard.Caller) switchboard.Caller {
+	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
+		result, err := target.Call(ctx, c)
+		a := readAnswer(result, err)
+		if a.ending == succeeded && r.misfit == "" {
+			r.misfit = outputMisfit(ctx, c, result)
+		}
+		r.seen = &a
+		return result, err
+	})
 }
 
 // call makes one call, and reads its answer.
@@ -48,24 +63,23 @@ func (r *run) call(ctx context.Context, args []byte) answer {
 	left := r.until.Sub(began)
 	ctx, cancel := context.WithTimeout(ctx, min(r.callTime, left))
 	defer cancel()
-	c := &switchboard.Call{
+	r.seen = nil
+	result, err := r.caller.Call(ctx, &switchboard.Call{
 		Principal: r.o.Principal, Server: r.tool.ID.Server, Method: wire.MethodToolsCall, Tool: r.tool, Target: r.tool.ID.Name, Params: params, AnyLength: true, Judgments: r.judgments,
-	}
-	result, err := r.o.Caller.Call(ctx, c)
+	})
 	a := readAnswer(result, err)
-	a.cut = a.ending == silent && left < r.callTime-time.Second
-	if a.ending == succeeded && r.misfit == "" {
-		if why := outputMisfit(ctx, c, result); why != "" {
-			r.misfit = why
-		}
+	if r.seen != nil {
+		a = *r.seen
 	}
+	a.waited = r.o.now().Sub(began)
+	a.cut = (a.ending == silent || a.ending == away || a.ending == notMade) && left < r.callTime-time.Second && a.waited >= left
 	return a
 }
 
 // readAnswer classifies the outcome of a call.
 func readAnswer(result switchboard.Result, err error) answer {
 	if err == nil {
-		a := answer{ending: succeeded, result: result.JSON, text: string(result.JSON)}
+		a := answer{ending: succeeded, result: bytes.Clone(result.JSON), text: string(result.JSON)} // wrappers may change the bytes
 		if failed, _ := wire.Field(result.JSON, wire.MemberError); string(failed) == "true" {
 			a.ending = refused
 			a.why = firstText(result.JSON)
@@ -145,15 +159,15 @@ func hasSecret(text string) bool {
 	return len(detect.New([]switchboard.Detector{switchboard.DetectSecret}).Find(text, "")) > 0
 }
 
-// wordsIn returns the rules about words that find something in the texts of a result: orders for a model, and characters that deceive.
-func wordsIn(result []byte) (rules []string) {
-	text := strings.ToValidUTF8(textsOf(result), "")
-	if strings.ContainsFunc(text, scan.IsHidden) {
+// wordsIn returns the rules about words that find something in the texts of an answer: orders for a model, and characters that turn or hide text.
+func wordsIn(a *answer) (rules []string) {
+	text := textsOf(a)
+	if strings.ContainsFunc(text, deceives) {
 		rules = append(rules, "hidden characters")
 	}
 	definition := append(wire.AppendString([]byte(`{"name":"answer","description":`), text), '}')
 	for _, f := range suspect.Find(switchboard.ToolID{Name: "answer"}, definition, &suspect.Peers{}) {
-		if !slices.Contains(rules, f.Rule) {
+		if f.Tier == suspect.Looking && !slices.Contains(rules, f.Rule) {
 			rules = append(rules, f.Rule)
 		}
 	}
@@ -161,19 +175,40 @@ func wordsIn(result []byte) (rules []string) {
 	return rules
 }
 
-// textsOf returns the texts of a result, up to a length.
-func textsOf(result []byte) string {
+// deceives reports whether a character turns the direction of text, or is a tag, which nobody sees. Others that are not visible have a use: joiners in Persian and in emoji, colors
+// of a terminal.
+func deceives(r rune) bool {
+	return r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 || r >= 0xe0000 && r <= 0xe007f
+}
+
+// textsOf returns all texts of an answer, up to a length.
+func textsOf(a *answer) string {
+	if a.result == nil {
+		return strings.ToValidUTF8(a.why[:min(len(a.why), maxScanned)], "")
+	}
 	var b strings.Builder
-	content, _ := wire.Field(result, "content")
-	for one := range wire.Elements(content) {
-		raw, _ := wire.Field(one, "text")
-		text, _ := wire.String(raw)
-		b.WriteString(text[:min(len(text), maxScanned-b.Len())])
-		if b.Len() >= maxScanned {
-			break
+	var collect func(v any)
+	collect = func(v any) {
+		switch v := v.(type) {
+		case string:
+			b.WriteString(v[:min(len(v), max(maxScanned-b.Len(), 0))])
+			b.WriteByte('\n')
+		case []any:
+			for _, one := range v {
+				collect(one)
+			}
+		case map[string]any:
+			for _, name := range slices.Sorted(maps.Keys(v)) {
+				if name != "data" && name != "blob" && b.Len() < maxScanned { // which are base64
+					collect(v[name])
+				}
+			}
 		}
 	}
-	return b.String()
+	if v, err := decodeSchema(a.result); err == nil && len(a.result) < 16*maxScanned {
+		collect(v)
+	}
+	return strings.ToValidUTF8(b.String(), "")
 }
 
 // maxScanned limits how many bytes of an answer are read for words, stacks and secrets.

@@ -114,7 +114,7 @@ type PlannedCall struct {
 	Arguments json.RawMessage `json:"arguments"`
 	Want      Want            `json:"want"`
 
-	// Given says that the arguments are no guess: the operator's overlay or the schema has them.
+	// Given says that the arguments are no guess: the operator's overlay has them.
 	Given bool `json:"given,omitempty"`
 
 	// Repeats says that the call repeats the one before.
@@ -126,8 +126,9 @@ type Plan struct {
 	Tool  switchboard.ToolID `json:"tool"`
 	Calls []PlannedCall      `json:"calls"`
 
-	// Skipped says why a test is left out.
+	// Skipped says why a test is left out. Dropped are the tests that the limit of calls leaves none for.
 	Skipped map[TestName]string `json:"skipped"`
+	Dropped []TestName          `json:"dropped,omitempty"`
 }
 
 // A Place is what values for arguments are taken from: a file that exists, say. The zero value has nothing.
@@ -218,6 +219,10 @@ func (m *planner) read() {
 func (m *planner) add(c PlannedCall) {
 	if len(m.plan.Calls) < m.limit {
 		m.plan.Calls = append(m.plan.Calls, c)
+		return
+	}
+	if isIn := slices.ContainsFunc(m.plan.Calls, func(o PlannedCall) bool { return o.Test == c.Test }); !isIn && !slices.Contains(m.plan.Dropped, c.Test) {
+		m.plan.Dropped = append(m.plan.Dropped, c.Test)
 	}
 }
 
@@ -256,7 +261,7 @@ func (m *planner) valid() {
 		if all, ok := s["examples"].([]any); ok {
 			for i, e := range all[:min(len(all), maxExamples)] {
 				if text, err := json.Marshal(e); err == nil && m.fits(text) == nil {
-					m.addValid(PlannedCall{Test: Valid, About: fmt.Sprintf("example %d of the schema", i+1), Arguments: text, Want: WantSuccess, Given: true})
+					m.addValid(PlannedCall{Test: Valid, About: fmt.Sprintf("example %d of the schema", i+1), Arguments: text, Want: WantSuccess})
 				}
 			}
 		}

@@ -38,6 +38,7 @@ type TestResult struct {
 	Outcome TestOutcome `json:"outcome"`
 	Calls   int         `json:"calls,omitempty"`
 	Why     string      `json:"why,omitempty"`
+	Unmade  bool        `json:"unmade,omitempty" doc:"It has calls, and they could not be made or judged. A tool with such a test is not verified."`
 }
 
 // A Report says what a tool was seen to do. It is no proof: a server that knows the test can behave otherwise afterwards.
@@ -91,6 +92,8 @@ func (r *Report) conclude() {
 		r.Why = "it fails " + joinNames(must)
 	case r.test(Valid).Outcome != TestPassed:
 		r.Why = "there was no valid call"
+	case len(r.unmade()) > 0:
+		r.Why = "not all tests were made: " + joinNames(r.unmade())
 	case r.Score < Least:
 		r.Why = fmt.Sprintf("its score %s is below %s", Thousandths(r.Score), Thousandths(Least))
 	}
@@ -128,6 +131,30 @@ func (r *Report) FailedMust() (names []TestName) {
 
 // WithoutValidCall reports whether no call with arguments that fit was answered: they were guesses, and were refused, or none were found.
 func (r *Report) WithoutValidCall() bool { return r.test(Valid).Outcome == TestSkipped }
+
+// unmade returns the tests that a verified tool must pass and that could not be made.
+func (r *Report) unmade() (names []TestName) {
+	for _, t := range r.Tests {
+		if t.Must && t.Unmade {
+			names = append(names, t.Name)
+		}
+	}
+	return names
+}
+
+// Lifts reports whether the report says so much that it takes the place of an earlier one about the same definition: it is not void, and has made each test that the earlier one has
+// failed.
+func (r *Report) Lifts(earlier *Report) bool {
+	if r.Void != "" || r.Leave == LeaveNone {
+		return false
+	}
+	for _, name := range earlier.FailedMust() {
+		if r.test(name).Outcome == TestSkipped {
+			return false
+		}
+	}
+	return true
+}
 
 func joinNames(names []TestName) string {
 	texts := make([]string, len(names))

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"regexp"
 	"strings"
 	"time"
@@ -32,8 +33,10 @@ type Canary struct {
 
 // RunOptions are the parts that a verification of one tool needs.
 type RunOptions struct {
-	// Caller makes the calls, with policy, limits and receipts, as Principal. Judgment returns what policy needs to judge a call of the tool.
+	// Caller is the server. Wrap puts policy, limits and receipts around it; nil puts nothing. The calls are made as Principal. Judgment returns what policy needs to judge a
+	// call of the tool.
 	Caller    switchboard.Caller
+	Wrap      func(switchboard.Caller) switchboard.Caller
 	Principal switchboard.Principal
 	Judgment  func(*switchboard.Tool) *switchboard.Judgment
 
@@ -64,6 +67,8 @@ type run struct {
 	subject   *Subject
 	tool      *switchboard.Tool
 	judgments []*switchboard.Judgment
+	caller    switchboard.Caller
+	seen      *answer // of the call that is being made, as the server gave it
 	callTime  time.Duration
 	until     time.Time // when the time for the tool is over
 
@@ -72,7 +77,8 @@ type run struct {
 	misfit  string // of the first result that does not fit the output schema
 	calls   int
 	before  string // the digest of the folder
-	states  []string
+	unseen  string // why the folder cannot be seen
+	void    string // why the report says nothing
 
 	generated, refusals int    // generated valid calls that were refused honestly
 	refusal             string // why the first one was
@@ -91,11 +97,18 @@ func Verify(ctx context.Context, s *Subject, tool *switchboard.Tool, o RunOption
 	}
 	o.Limits = o.Limits.Bounded()
 	r := &run{o: &o, subject: s, tool: tool, callTime: s.callTime(), plan: MakePlan(s, o.Limits, o.Place), results: map[TestName]*TestResult{}}
+	r.caller = r.watched(o.Caller)
+	if o.Wrap != nil {
+		r.caller = o.Wrap(r.caller)
+	}
 	if o.Judgment != nil {
 		r.judgments = []*switchboard.Judgment{o.Judgment(tool)}
 	}
 	for _, t := range tests {
 		r.results[t.name] = &TestResult{Name: t.name, Weight: t.weight, Must: t.must, Outcome: TestSkipped, Why: r.plan.Skipped[t.name]}
+	}
+	for _, name := range r.plan.Dropped {
+		r.results[name].Why, r.results[name].Unmade = "the limit of calls leaves none for it", true
 	}
 	report := &Report{V: reportVersion, Server: s.ID.Server, Tool: s.ID.Name, Digest: s.Digest, Leave: o.Leave, Walls: o.Walls}
 	began := o.now()
@@ -106,7 +119,7 @@ func Verify(ctx context.Context, s *Subject, tool *switchboard.Tool, o RunOption
 	} else {
 		r.until = began.Add(o.Limits.Time)
 		r.makeCalls(ctx)
-		if ctx.Err() != nil {
+		if report.Void = r.void; ctx.Err() != nil {
 			report.Void = "the verification was stopped"
 		}
 	}
@@ -130,10 +143,15 @@ func (r *run) makeCalls(ctx context.Context) {
 		}
 		a := r.call(ctx, c.Arguments)
 		if a.cut {
+			if a.waited >= longWait {
+				r.fail(InTime, fmt.Sprintf("a call had no answer within %s, when the time for the tool was over", a.waited.Round(time.Second)))
+			}
 			r.skipRest(i)
 			break
 		}
-		r.observe(c, a)
+		if r.observe(c, a); r.void != "" {
+			break
+		}
 	}
 	r.concludeValid()
 	r.concludeOutput()
@@ -144,7 +162,7 @@ func (r *run) makeCalls(ctx context.Context) {
 func (r *run) skipRest(from int) {
 	for _, c := range r.plan.Calls[from:] {
 		if t := r.results[c.Test]; t.Calls == 0 && t.Outcome == TestSkipped {
-			t.Why = "no time was left"
+			t.Why, t.Unmade = "no time was left", true
 		}
 	}
 }
@@ -155,8 +173,8 @@ func (r *run) inspect() string {
 		return ""
 	}
 	d, err := r.o.Inspect()
-	if err != nil {
-		return "cannot be read: " + err.Error()
+	if err != nil && r.unseen == "" {
+		r.unseen = "the folder cannot be read: " + r.shown(err.Error())
 	}
 	return d
 }
@@ -164,10 +182,16 @@ func (r *run) inspect() string {
 // observe judges an answer.
 func (r *run) observe(c *PlannedCall, a answer) {
 	t := r.results[c.Test]
+	before, stateBefore := r.previous, r.previousState
+	r.previous = answer{ending: notMade, why: "the call before was not made"}
 	if a.ending == notMade {
 		if t.Outcome == TestSkipped && t.Why == "" {
-			t.Why = strings.TrimSpace(fmt.Sprintf("%s: Switchboard did not make the call: %s", a.code, r.shown(a.why)))
+			t.Why, t.Unmade = strings.TrimSpace(fmt.Sprintf("%s: Switchboard did not make the call: %s", a.code, r.shown(a.why))), true
 		}
+		return
+	}
+	if lost := a.ending == away || a.ending == died || a.ending == silent; lost && (r.o.Leave != LeaveWalls || a.ending == away && r.calls == 0) {
+		r.void = "the server did not answer, or the connection to it broke" // which says nothing about the tool
 		return
 	}
 	if a.ending == away {
@@ -181,12 +205,15 @@ func (r *run) observe(c *PlannedCall, a answer) {
 	if what := disclosed(&a, args, r.o.Canaries); what != "" {
 		r.fail(Hostile, "an answer discloses "+what+" ("+c.About+")")
 	}
+	if c.Test == Valid || c.Test == Idempotent || c.Test == Deterministic {
+		r.judgeWords(&a)
+	}
 	switch c.Test {
 	case Valid:
 		r.observeValid(c, &a)
 	case Idempotent, Deterministic:
 		t.Calls++
-		r.observeRepeat(c, t, &a, state)
+		r.observeRepeat(c, t, &a, &before, state != stateBefore)
 	default:
 		t.Calls++
 		r.judge(c, t, &a)
@@ -231,14 +258,8 @@ func (r *run) observeValid(c *PlannedCall, a *answer) {
 		if r.o.Learn != nil {
 			r.o.Learn(a.result)
 		}
-		r.results[Words].Calls++
-		if rules := wordsIn(a.result); len(rules) > 0 {
-			r.fail(Words, "an answer has "+strings.Join(rules, ", "))
-		} else {
-			r.pass(Words)
-		}
 	case refused:
-		if c.Given {
+		if c.Given && r.o.Leave != LeaveWalls { // behind walls, what the example needs may be missing
 			r.fail(Valid, "it refuses "+c.About+": "+r.shown(a.why))
 			return
 		}
@@ -251,32 +272,50 @@ func (r *run) observeValid(c *PlannedCall, a *answer) {
 	}
 }
 
+// judgeWords judges the texts of the answer to a call without hostile arguments. Where other people may have written them, they are no fault of the tool.
+func (r *run) judgeWords(a *answer) {
+	t := r.results[Words]
+	t.Calls++
+	switch rules := wordsIn(a); {
+	case len(rules) == 0:
+		if a.ending == succeeded && t.Why == "" {
+			r.pass(Words)
+		}
+	case r.o.Leave == LeaveWalls:
+		r.fail(Words, "an answer has "+strings.Join(rules, ", "))
+	default:
+		t.Outcome, t.Why = TestSkipped, "an answer has "+strings.Join(rules, ", ")+"; others may have written it"
+	}
+}
+
 // concludeValid skips the test of valid calls where guesses alone were refused.
 func (r *run) concludeValid() {
 	t := r.results[Valid]
 	if t.Outcome == TestSkipped && r.refusals > 0 {
-		t.Why = "each generated call was refused: " + r.refusal
+		t.Why = "each call with arguments that fit was refused: " + r.refusal
 	}
-	if w := r.results[Words]; w.Outcome == TestSkipped {
+	if w := r.results[Words]; w.Outcome == TestSkipped && w.Why == "" {
 		w.Why = "there was no valid call"
 	}
 }
 
 // observeRepeat compares the answer to a repeated call with the one before.
-func (r *run) observeRepeat(c *PlannedCall, t *TestResult, a *answer, state string) {
+func (r *run) observeRepeat(c *PlannedCall, t *TestResult, a, before *answer, changed bool) {
 	if !c.Repeats {
 		return
 	}
 	switch {
 	case a.ending == died || a.ending == silent || a.ending == broken:
 		r.judge(c, t, a)
-	case r.previous.ending != succeeded:
-		t.Why = "the call is refused: " + r.shown(r.previous.why)
+	case before.ending != succeeded:
+		t.Why = "the call is refused: " + r.shown(before.why)
 	case c.Test == Idempotent && r.o.Inspect == nil:
 		t.Why = "what it changes cannot be seen"
-	case c.Test == Idempotent && state != r.previousState:
+	case c.Test == Idempotent && r.unseen != "":
+		t.Why, t.Unmade = r.unseen, true
+	case c.Test == Idempotent && changed:
 		r.fail(Idempotent, "the repeated call has changed the folder once more")
-	case c.Test == Deterministic && (a.ending != r.previous.ending || !sameContent(a.result, r.previous.result)):
+	case c.Test == Deterministic && (a.ending != before.ending || !sameContent(a.result, before.result)):
 		r.fail(Deterministic, "the same call has another result")
 	default:
 		r.pass(c.Test)
@@ -285,14 +324,17 @@ func (r *run) observeRepeat(c *PlannedCall, t *TestResult, a *answer, state stri
 
 // sameContent reports whether two results are the same beside their _meta.
 func sameContent(a, b []byte) bool {
-	for _, name := range []string{"content", "structuredContent", wire.MemberError} {
-		x, _ := wire.Field(a, name)
-		y, _ := wire.Field(b, name)
-		if !bytes.Equal(x, y) {
-			return false
+	x, err1 := decodeSchema(a)
+	y, err2 := decodeSchema(b)
+	if err1 != nil || err2 != nil {
+		return bytes.Equal(a, b)
+	}
+	for _, v := range []any{x, y} {
+		if o, ok := v.(map[string]any); ok {
+			delete(o, wire.MemberMeta)
 		}
 	}
-	return true
+	return reflect.DeepEqual(x, y)
 }
 
 // concludeOutput judges whether all results fit the output schema.
@@ -323,8 +365,10 @@ func (r *run) concludeReadOnly() {
 		t.Why = "what it changes cannot be seen"
 	case r.calls == 0:
 		t.Why = "no call was made"
-	case r.inspect() != r.before:
+	case r.inspect() != r.before && r.unseen == "":
 		r.fail(ReadOnly, "it has changed the folder, though it is declared readonly")
+	case r.unseen != "":
+		t.Why, t.Unmade = r.unseen, true
 	default:
 		r.pass(ReadOnly)
 	}
@@ -334,16 +378,19 @@ func (r *run) concludeReadOnly() {
 // pass notes that a call has passed a test. A test that has failed stays so.
 func (r *run) pass(name TestName) {
 	if t := r.results[name]; t.Outcome != TestFailed {
-		t.Outcome, t.Why = TestPassed, ""
+		t.Outcome, t.Why, t.Unmade = TestPassed, "", false
 	}
 }
 
 // fail notes why a test has failed, the first time.
 func (r *run) fail(name TestName, why string) {
 	if t := r.results[name]; t.Outcome != TestFailed {
-		t.Outcome, t.Why = TestFailed, why
+		t.Outcome, t.Why, t.Unmade = TestFailed, why, false
 	}
 }
+
+// longWait is how long no answer is no chance.
+const longWait = 10 * time.Second
 
 // longNumber finds what differs from run to run in the texts of servers: ids, times, addresses.
 var longNumber = regexp.MustCompile(`[0-9a-fA-F]{6,}|\d{3,}`)

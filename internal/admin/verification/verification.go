@@ -28,8 +28,8 @@ import (
 const Tenant switchboard.TenantID = "switchboard.verify"
 
 const (
-	maxServerTime = 30 * time.Minute // for all tools of one server
-	lookEvery     = time.Minute      // at what is due
+	startTime = time.Minute // for the program of a server
+	lookEvery = time.Minute // at what is due
 )
 
 // A KnownTool is a tool as it is let in.
@@ -37,6 +37,7 @@ type KnownTool struct {
 	*switchboard.Tool
 	Digest   string    // of the admitted definition, with its scheme
 	LetIn    time.Time // when a person has let that in; zero if none has
+	Changed  bool      // its server offers another definition now
 	Examples []json.RawMessage
 }
 
@@ -49,7 +50,7 @@ type Options struct {
 	Tools func(switchboard.ServerID) []KnownTool
 
 	// Served calls the servers that serve clients. Wrap puts policy, limits and receipts around a Caller; walled says that nothing is behind the walls of what it calls, so that
-	// no person need be asked.
+	// no person need be asked or told, and nothing is paid.
 	Served switchboard.Caller
 	Wrap   func(next switchboard.Caller, walled bool) switchboard.Caller
 
@@ -155,10 +156,12 @@ func (v *Verifier) find(id switchboard.ServerID, tool string) (*switchboard.Serv
 // leaveOf returns why a tool may be exercised, or why it may not. A program is exercised in walls, whatever it says about itself, unless its row declares a test environment.
 func (v *Verifier) leaveOf(s *switchboard.Server, t *KnownTool) (leave verify.Leave, why string) {
 	switch {
+	case s.Transport == switchboard.TransportStdio && !s.Verify.Test:
+		return verify.LeaveWalls, ""
+	case t.Changed:
+		return verify.LeaveNone, "its server offers another definition than the one that is let in; accept it first, or wait until it offers that one again"
 	case s.Verify.Test:
 		return verify.LeaveTest, ""
-	case s.Transport == switchboard.TransportStdio:
-		return verify.LeaveWalls, ""
 	case t.Contract.OnlyReads():
 		return verify.LeaveReadOnly, ""
 	}
@@ -186,7 +189,7 @@ func (v *Verifier) Start(id switchboard.ServerID, tool, by string) (Progress, er
 	}
 	begun := *p
 	v.o.Work(func() {
-		ctx, cancel := context.WithTimeout(v.o.Stopping, maxServerTime)
+		ctx, cancel := context.WithTimeout(v.o.Stopping, startTime+time.Duration(len(tools))*limitsOf(s).Bounded().Time)
 		defer cancel()
 		problem := v.verify(ctx, s, tools, by)
 		v.mu.Lock()
@@ -226,9 +229,9 @@ func (v *Verifier) Reports(id switchboard.ServerID, tool string) ([]evidence.Kep
 	}
 	out := []evidence.KeptReport{}
 	if all := v.o.Book.Of(id); all != nil {
-		for name, r := range *all {
+		for name := range *all {
 			if tool == "" || name == tool {
-				out = append(out, r)
+				out = append(out, *all.Newest(name))
 			}
 		}
 	}
@@ -247,27 +250,27 @@ func (v *Verifier) verify(ctx context.Context, s *switchboard.Server, tools []Kn
 			defer b.Close()
 		}
 	}
-	known, reports := map[string]any{}, []evidence.KeptReport(nil)
+	known := map[string]any{}
 	for i := range tools {
+		if b != nil && i > 0 {
+			if err := b.Restore(); err != nil {
+				problem = "the scratch folder cannot be made again: " + err.Error()
+				break
+			}
+		}
 		r := v.verifyTool(ctx, s, &tools[i], b, problem, known)
 		if ctx.Err() != nil {
 			problem = "the verification was stopped"
 			break
 		}
-		id, err := v.record(ctx, r, by)
-		if err != nil {
+		if err := v.keep(ctx, r, by); err != nil {
 			v.o.Log.Warn("the report of a verification could not be kept", "server", s.ID, "tool", r.Tool, "err", err)
 			problem = "a report could not be kept: " + err.Error()
 			break
 		}
-		reports = append(reports, evidence.KeptReport{Report: r, Receipt: id})
 		v.mu.Lock()
 		v.running.Done++
 		v.mu.Unlock()
-	}
-	if err := v.o.Book.Put(context.WithoutCancel(ctx), s.ID, reports); err != nil {
-		v.o.Log.Warn("the reports of a verification could not be kept", "server", s.ID, "err", err)
-		problem = "the reports could not be kept: " + err.Error()
 	}
 	return problem
 }
@@ -290,20 +293,27 @@ func (v *Verifier) verifyTool(ctx context.Context, s *switchboard.Server, t *Kno
 			break
 		}
 		subject.Definition, subject.Digest = definition, digest
-		o.Caller, o.Walls, o.Place, o.Canaries, o.Mask, o.Inspect = v.o.Wrap(b, true), b.Walls(), b.Place(known), b.Canaries(), b.Mask, b.Inspect
+		o.Caller, o.Walls, o.Place, o.Canaries, o.Mask, o.Inspect = b, b.Walls(), b.Place(known), b.Canaries(), b.Mask, b.Inspect
 	case leave != verify.LeaveNone:
-		o.Caller = v.o.Wrap(v.o.Served, false)
+		o.Caller = v.o.Served
 	}
+	o.Wrap = func(next switchboard.Caller) switchboard.Caller { return v.o.Wrap(next, o.Leave == verify.LeaveWalls) }
 	o.Why = why
 	r := verify.Verify(ctx, subject, t.Tool, o)
-	if o.Leave == verify.LeaveWalls && b.Changed(t.ID.Name, s.Admission.Volatile) {
+	if o.Leave == verify.LeaveWalls && b.Changed(t.ID.Name, s.Admission.Volatile) || o.Leave != verify.LeaveNone && o.Leave != verify.LeaveWalls && v.hasChanged(s.ID, t) {
 		r.MakeVoid("the server has changed the tool during the verification")
 	}
 	return r
 }
 
-// record archives a report, and writes its receipt.
-func (v *Verifier) record(ctx context.Context, r *verify.Report, by string) (receiptID string, err error) {
+// hasChanged reports whether the server offers another definition of the tool by now.
+func (v *Verifier) hasChanged(id switchboard.ServerID, t *KnownTool) bool {
+	i := slices.IndexFunc(v.o.Tools(id), func(o KnownTool) bool { return o.ID == t.ID && o.Digest == t.Digest && !o.Changed })
+	return i < 0
+}
+
+// keep archives a report, writes its receipt, and makes it count.
+func (v *Verifier) keep(ctx context.Context, r *verify.Report, by string) error {
 	text := r.Canonical()
 	v.o.Archive(text)
 	outcome := receipt.OK
@@ -314,7 +324,12 @@ func (v *Verifier) record(ctx context.Context, r *verify.Report, by string) (rec
 	if !r.Verified {
 		note = "score " + verify.Thousandths(r.Score) + ", not verified: " + r.Why
 	}
-	return v.o.Record(context.WithoutCancel(ctx), &receipt.Receipt{Kind: receipt.Verified, Server: r.Server, Tool: r.Tool, Report: canonical.Sum(text), Outcome: outcome, Note: scan.Spell(note), Principal: receipt.Subject{ID: by}})
+	ctx = context.WithoutCancel(ctx)
+	id, err := v.o.Record(ctx, &receipt.Receipt{Kind: receipt.Verified, Server: r.Server, Tool: r.Tool, Report: canonical.Sum(text), Outcome: outcome, Note: scan.Spell(note), Principal: receipt.Subject{ID: by}})
+	if err != nil {
+		return err
+	}
+	return v.o.Book.Put(ctx, r.Server, []evidence.KeptReport{{Report: r, Receipt: id}})
 }
 
 // Run verifies what is due, until ctx ends: by schedule, and after a definition was accepted that the last report is not about.
@@ -364,11 +379,8 @@ func (v *Verifier) isDue(s *switchboard.Server, now time.Time) bool {
 		if a := t.Admission; a != nil && a.State == switchboard.LifeRetired {
 			continue
 		}
-		var r evidence.KeptReport
-		if reports != nil {
-			r = (*reports)[t.ID.Name]
-		}
-		if r.Report == nil || now.Sub(r.At) >= every || r.Digest != t.Digest && t.LetIn.After(r.At) {
+		r := reports.Newest(t.ID.Name)
+		if r == nil || now.Sub(r.At) >= every || r.Digest != t.Digest && t.LetIn.After(r.At) {
 			return true
 		}
 	}

@@ -12,13 +12,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -127,14 +127,47 @@ func (b *Bench) makeFolders() error {
 	b.folder, b.work = folder, filepath.Join(folder, "work")
 	canary := newCanary()
 	b.canaries = append(b.canaries, verify.Canary{Text: canary, Place: "a file outside of its folder"})
-	for name, text := range map[string]string{
-		"work/sample.txt": "A first line.\nA second line.\n", "work/sample.json": `{"name":"sample","count":2}` + "\n", "work/notes/first.md": "# First\n\nA note.\n", "beside/canary.txt": canary + "\n",
-	} {
-		path := filepath.Join(folder, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	beside := filepath.Join(folder, "beside")
+	if err := errors.Join(os.Mkdir(b.work, 0o700), os.Mkdir(beside, 0o700)); err != nil {
+		return err
+	}
+	return errors.Join(b.Restore(), os.WriteFile(filepath.Join(beside, "canary.txt"), []byte(canary+"\n"), 0o600))
+}
+
+// samples are the files of the scratch folder.
+var samples = map[string]string{"sample.txt": "A first line.\nA second line.\n", "sample.json": `{"name":"sample","count":2}` + "\n", "notes/first.md": "# First\n\nA note.\n"}
+
+// Restore makes the content of the scratch folder as it was at first. The folder itself stays, since the walls are about it.
+func (b *Bench) Restore() error {
+	root, err := os.OpenRoot(b.work) // so that no link that the program has made leads out
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	d, err := root.Open(".")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = d.Close() }()
+	for {
+		names, err := d.Readdirnames(256)
+		for _, name := range names {
+			if err := root.RemoveAll(name); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	}
+	if err := root.Mkdir("notes", 0o700); err != nil {
+		return err
+	}
+	for name, text := range samples {
+		if err := root.WriteFile(filepath.FromSlash(name), []byte(text), 0o600); err != nil {
 			return err
 		}
 	}
@@ -143,9 +176,6 @@ func (b *Bench) makeFolders() error {
 
 // newCanary returns a text that stands nowhere else.
 func newCanary() string { return "canary-" + strings.ToLower(rand.Text()) }
-
-// secretName finds variables whose values are secrets.
-var secretName = regexp.MustCompile(`(?i)(key|token|secret|passw|credential|auth|cookie|session|dsn|private)`)
 
 // rowOf returns the row with which the program is started. dir is where the row is started otherwise.
 func (b *Bench) rowOf(s *switchboard.Server, dir string) *switchboard.Server {
@@ -159,26 +189,46 @@ func (b *Bench) rowOf(s *switchboard.Server, dir string) *switchboard.Server {
 	row.Command = slices.Clone(s.Command)
 	for i := range row.Command {
 		if i > 0 {
-			row.Command[i] = b.inScratch(row.Command[i], dir)
+			row.Command[i] = b.inScratch(b.withoutSecret(row.Command[i]), dir)
 		}
 	}
 	row.Env = map[string]switchboard.Secret{}
 	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
 		value := s.Env[name].Reveal()
-		if secretName.MatchString(name) {
-			value = newCanary()
-			b.canaries = append(b.canaries, verify.Canary{Text: value, Place: "a variable of its environment"})
+		switch {
+		case switchboard.CredentialName(name) || switchboard.CredentialValue(value):
+			value = b.newCanary("a variable of its environment")
+		case filepath.IsAbs(value) && !strings.HasSuffix(strings.ToUpper(name), "PATH"):
+			value = b.inScratch(value, dir)
 		}
-		row.Env[name] = switchboard.NewSecret(b.inScratch(value, dir))
+		row.Env[name] = switchboard.NewSecret(value)
 	}
-	canary := newCanary()
-	b.canaries = append(b.canaries, verify.Canary{Text: canary, Place: "a variable of its environment"})
-	row.Env["CANARY"] = switchboard.NewSecret(canary)
+	row.Env["SESSION_NOTE"] = switchboard.NewSecret(b.newCanary("a variable of its environment")) // a name that does not tell what it is for
 	row.Probe = switchboard.Probe{}
 	return &row
 }
 
-// inScratch returns a word of a command, or the value of a variable, with the scratch folder in the place of a folder that it names.
+// newCanary returns a text that no answer may have.
+func (b *Bench) newCanary(place string) string {
+	text := newCanary()
+	b.canaries = append(b.canaries, verify.Canary{Text: text, Place: place})
+	return text
+}
+
+// withoutSecret returns a word of a command with a made-up value in the place of a secret.
+func (b *Bench) withoutSecret(word string) string {
+	name, value, hasName := strings.Cut(word, "=")
+	switch {
+	case hasName && (switchboard.CredentialName(strings.Trim(name, "-")) || switchboard.CredentialValue(value)):
+		return name + "=" + b.newCanary("an argument of its program")
+	case switchboard.CredentialValue(word):
+		return b.newCanary("an argument of its program")
+	}
+	return word
+}
+
+// inScratch returns a word of a command, or the value of a variable, with the scratch folder in the place of a folder that it names. A file that it names stays, by its whole path: the
+// program runs in another folder.
 func (b *Bench) inScratch(word, dir string) string {
 	name, path, hasName := strings.Cut(word, "=")
 	if !hasName || !strings.HasPrefix(word, "-") {
@@ -191,13 +241,17 @@ func (b *Bench) inScratch(word, dir string) string {
 	if !filepath.IsAbs(at) {
 		at = filepath.Join(dir, at)
 	}
-	if info, err := os.Stat(at); err != nil || !info.IsDir() {
+	info, err := os.Stat(at)
+	switch {
+	case err != nil:
 		return word
+	case info.IsDir():
+		at = b.work
 	}
 	if name != "" {
-		return name + "=" + b.work
+		return name + "=" + at
 	}
-	return b.work
+	return at
 }
 
 // Walls returns the walls of the program, as its guard has reported them.
@@ -211,8 +265,11 @@ func (b *Bench) Place(known map[string]any) verify.Place {
 	return verify.Place{File: "sample.txt", Folder: ".", Outside: "../beside/canary.txt", Known: known}
 }
 
-// Mask replaces the path of the scratch folder in a text.
+// Mask replaces what differs from run to run in a text: the path of the scratch folder, and made-up secrets.
 func (b *Bench) Mask(text string) string {
+	for _, c := range b.canaries {
+		text = strings.ReplaceAll(text, c.Text, "CANARY")
+	}
 	return strings.ReplaceAll(strings.ReplaceAll(text, b.work, "SCRATCH"), b.folder, "OUTSIDE")
 }
 
@@ -257,50 +314,116 @@ func definitionIn(o *switchboard.Offer, name string, volatile []string) (definit
 
 // Bounds of the scratch folder that Inspect reads.
 const (
-	maxFiles = 10_000
-	maxBytes = 64 << 20
+	maxFiles    = 10_000
+	maxBytes    = 64 << 20
+	maxDepth    = 32
+	inspectTime = 5 * time.Second
 )
 
-// Inspect returns a digest of the scratch folder: of the names, kinds, modes and contents of all that is in it.
+// Inspect returns a digest of the scratch folder: of the names, kinds, modes and contents of all that is in it. The error says that it could not be read whole, within its bounds.
 func (b *Bench) Inspect() (string, error) {
 	root, err := os.OpenRoot(b.work) // so that no link that the program has made leads out
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = root.Close() }()
-	sum, files, bytes := sha256.New(), 0, int64(0)
-	err = fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		if files++; files > maxFiles {
-			return errors.New("it has too many files")
-		}
-		_, _ = fmt.Fprintf(sum, "%d:%s %s;", len(path), path, info.Mode()) // it never fails
-		switch {
-		case info.Mode()&fs.ModeSymlink != 0:
-			target, err := root.Readlink(path)
-			_, _ = fmt.Fprintf(sum, "%d:%s;", len(target), target)
-			return err
-		case !info.Mode().IsRegular():
-			return nil
-		}
-		if bytes += info.Size(); bytes > maxBytes {
-			return errors.New("its files are too large")
-		}
-		f, err := root.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it may be a FIFO by now
-		if err != nil {
-			return err
-		}
-		defer func() { _ = f.Close() }()
-		_, err = io.Copy(sum, io.LimitReader(f, maxBytes))
+	i := inspection{sum: sha256.New(), until: time.Now().Add(inspectTime)}
+	if err := i.folder(root, 0); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(i.sum.Sum(nil)), nil
+}
+
+// An inspection reads a folder that a program may change meanwhile.
+type inspection struct {
+	sum   hash.Hash
+	files int
+	bytes int64
+	until time.Time
+}
+
+// folder reads one folder.
+func (i *inspection) folder(root *os.Root, depth int) error {
+	if depth > maxDepth {
+		return errors.New("it has too many levels")
+	}
+	names, err := i.names(root)
+	if err != nil {
 		return err
-	})
-	return hex.EncodeToString(sum.Sum(nil)), err
+	}
+	for _, name := range names {
+		if time.Now().After(i.until) {
+			return errors.New("it takes too long")
+		}
+		info, err := root.Lstat(name)
+		if err != nil {
+			return err
+		}
+		_, _ = fmt.Fprintf(i.sum, "%d %d:%s %s;", depth, len(name), name, info.Mode()) // it never fails
+		switch {
+		case info.IsDir():
+			sub, err := root.OpenRoot(name)
+			if err != nil {
+				return err
+			}
+			err = i.folder(sub, depth+1)
+			_ = sub.Close()
+			if err != nil {
+				return err
+			}
+		case info.Mode()&fs.ModeSymlink != 0:
+			target, err := root.Readlink(name)
+			if err != nil {
+				return err
+			}
+			_, _ = fmt.Fprintf(i.sum, "%d:%s;", len(target), target)
+		case info.Mode().IsRegular():
+			if err := i.file(root, name, info); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// names returns the sorted names in a folder.
+func (i *inspection) names(root *os.Root) (all []string, err error) {
+	d, err := root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = d.Close() }()
+	for {
+		some, err := d.Readdirnames(256)
+		all = append(all, some...)
+		if i.files += len(some); i.files > maxFiles {
+			return nil, errors.New("it has too many files")
+		}
+		if errors.Is(err, io.EOF) {
+			slices.Sort(all)
+			return all, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// file reads a regular file. The program may have put something else in its place by now, such as a FIFO, from which nothing is read.
+func (i *inspection) file(root *os.Root, name string, info fs.FileInfo) error {
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	if is, err := f.Stat(); err != nil || !is.Mode().IsRegular() || !os.SameFile(is, info) {
+		return errors.Join(err, errors.New("it changes while it is read"))
+	}
+	n, err := io.Copy(i.sum, io.LimitReader(f, maxBytes-i.bytes+1))
+	if i.bytes += n; i.bytes > maxBytes {
+		return errors.New("its files are too large")
+	}
+	return err
 }
 
 // Close ends the program, and removes the folder.
