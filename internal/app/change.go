@@ -190,24 +190,32 @@ func (a *fileChanges) tryFrom(ctx context.Context, was *servingState, replace ma
 	if len(replace) > 0 { // with faults, too: a reload serves the parts that have none
 		a.compareTasks(ctx, t, slices.Sorted(maps.Keys(replace)), was, next)
 	}
-	t.Look = a.lookAt(next.State)
+	t.Aside = a.tasksOf(next.State)
 	return t, nil
 }
 
-// lookAt returns the look at tasks by a state.
-func (a *fileChanges) lookAt(s *bind.State) change.TaskLook {
+// tasksOf returns a state as far as tasks show it.
+func (a *fileChanges) tasksOf(s *bind.State) *change.TaskState {
 	seen := a.binder.Observe(run.Before{})
-	return func(ctx context.Context, tenant switchboard.TenantID, task switchboard.TaskID) change.TaskTools {
-		tried := new(bind.TriedTools).ToolsOf(ctx, s, tenant, task, seen)
-		out := change.TaskTools{Tools: tried.Tools, Why: tried.Why}
-		for _, m := range tried.Met {
-			name := m.Requirement.String()
-			if r := m.Requirement; r.Verb != "" { // its constraints do not name it
-				name = string(r.Verb) + ":" + string(r.Resource)
+	return &change.TaskState{
+		Tasks: func(tenant switchboard.TenantID) []switchboard.TaskID {
+			if s.Tenants[tenant] == nil {
+				return nil
 			}
-			out.Requirements = append(out.Requirements, change.MetRequirement{Name: name, Tools: m.Tools})
-		}
-		return out
+			return s.Tenants[tenant].TaskIDs()
+		},
+		Look: func(ctx context.Context, tenant switchboard.TenantID, task switchboard.TaskID) change.TaskTools {
+			tried := new(bind.TriedTools).ToolsOf(ctx, s, tenant, task, seen)
+			out := change.TaskTools{Tools: tried.Tools, Why: tried.Why}
+			for _, m := range tried.Met {
+				name := m.Requirement.String()
+				if r := m.Requirement; r.Verb != "" { // its constraints do not name it
+					name = string(r.Verb) + ":" + string(r.Resource)
+				}
+				out.Requirements = append(out.Requirements, change.MetRequirement{Name: name, Tools: m.Tools})
+			}
+			return out
+		},
 	}
 }
 

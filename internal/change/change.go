@@ -93,12 +93,16 @@ type Reading struct {
 	Untried  []TaskChange // whose tools are not known, because there are too many tasks; without tools
 	Changed  string       // what differs from the configuration in force, in words
 
-	// Look looks at tasks by the state that was built aside; nil if there is none.
-	Look TaskLook
+	Aside *TaskState // the state that was built aside; nil if there is none
 }
 
-// A TaskLook returns which tools a task gets by one state, and for which requirements.
-type TaskLook func(ctx context.Context, tenant switchboard.TenantID, task switchboard.TaskID) TaskTools
+// A TaskState is one state, in force or built aside, as far as tasks show it.
+type TaskState struct {
+	Tasks func(switchboard.TenantID) []switchboard.TaskID // of the tenant, sorted
+
+	// Look returns which tools a task gets now, and for which requirements.
+	Look func(ctx context.Context, tenant switchboard.TenantID, task switchboard.TaskID) TaskTools
+}
 
 // TaskTools are the tools of a task.
 type TaskTools struct {
@@ -209,6 +213,15 @@ func (e *Editor) Permit(by *switchboard.Officer, name string) (tenant switchboar
 
 // maxListed is how many files Files returns at most, because it reads each of them.
 const maxListed = 100
+
+// Main returns the name of the main file.
+func (e *Editor) Main() string { return filepath.Base(e.o.File) }
+
+// Place names the files among those of other machines that share the store.
+func (e *Editor) Place() string { return e.o.Place }
+
+// Mode says which changes may be made here.
+func (e *Editor) Mode() config.EditMode { return e.o.Edit() }
 
 // Files returns the files behind the path after that the officer may change, sorted by path: at most limit, and at most maxListed. next is not ""
 // if there are more: ask for those behind it.
@@ -337,7 +350,7 @@ type FileWish struct {
 	Text    []byte // the whole file; nil deletes it
 	IfMatch string // the entity tag of the content that it replaces; "" means that there must be no file
 
-	dropFolder bool // see config.JournaledFile
+	DropFolder bool // see config.JournaledFile
 }
 
 // Files returns the wishes of all files.
@@ -360,11 +373,11 @@ type Trial struct {
 	Past *PastDecisions `json:"past,omitempty"`
 
 	proposed *config.Config // nil if it is refused as a whole
-	look     TaskLook
+	aside    *TaskState
 }
 
-// Look returns the look at the state that the change would make; nil if the change would be refused.
-func (t *Trial) Look() TaskLook { return t.look }
+// Aside returns the state that the change would make; nil if the change would be refused.
+func (t *Trial) Aside() *TaskState { return t.aside }
 
 // Proposed returns the configuration that the change would make; nil if it would be refused as a whole.
 func (t *Trial) Proposed() *config.Config { return t.proposed }
@@ -408,7 +421,7 @@ func (e *Editor) try(ctx context.Context, w Wish, tenant switchboard.TenantID, o
 	if err != nil {
 		return nil, err
 	}
-	t := &Trial{proposed: after.Config, look: after.Look, Warnings: []string{}, Changed: after.Changed, Tasks: after.Tasks, Diff: differences}
+	t := &Trial{proposed: after.Config, aside: after.Aside, Warnings: []string{}, Changed: after.Changed, Tasks: after.Tasks, Diff: differences}
 	if len(files) == 1 && old[0] != nil {
 		t.ETag = ETagOf(old[0])
 	}
@@ -586,7 +599,7 @@ func (e *Editor) Apply(ctx context.Context, w Wish) (*Revision, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(w.More) > 0 || w.dropFolder {
+	if len(w.More) > 0 || w.DropFolder {
 		return e.applyAll(ctx, w, tenant, office)
 	}
 	target, err := e.locate(w.Path)

@@ -293,7 +293,7 @@ func (e *Editor) Revert(ctx context.Context, by switchboard.Officer, id, reason 
 		if !f.hasTexts() {
 			return nil, &switchboard.Error{Code: switchboard.CodeNotChangedHere, Text: fmt.Sprintf("the texts of change %s are not kept, because the file is larger than %d bytes; undo it by a new change", c.ID, maxKeptText)}
 		}
-		back := FileWish{Path: f.Path, Text: bytesOf(f.Before), dropFolder: f.NewFolder}
+		back := FileWish{Path: f.Path, Text: bytesOf(f.Before), DropFolder: f.NewFolder}
 		if f.After != nil {
 			back.IfMatch = ETagOf([]byte(*f.After))
 		}

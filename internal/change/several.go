@@ -144,7 +144,7 @@ func (e *Editor) applyAll(ctx context.Context, w Wish, tenant switchboard.Tenant
 			return nil, err
 		}
 		revisions[i].NewFolder = f.Text != nil && !exists(filepath.Dir(target))
-		exchange[i] = config.JournaledFile{Path: f.Path, Before: digestOf(old[i]), After: f.Text, DropFolder: f.dropFolder}
+		exchange[i] = config.JournaledFile{Path: f.Path, Before: digestOf(old[i]), After: f.Text, DropFolder: f.DropFolder}
 		back[i] = config.JournaledFile{Path: f.Path, Before: digestOf(f.Text), After: old[i], DropFolder: revisions[i].NewFolder}
 		if total += len(old[i]) + len(f.Text); total > maxChangedBytes {
 			return nil, &switchboard.Error{Code: switchboard.CodeConfig, Text: fmt.Sprintf("the old and new texts have more than %d bytes together; change fewer files at once", maxChangedBytes), Hint: "nothing was written"}
@@ -247,6 +247,12 @@ func dropFolder(target, digest string) (ok bool, err error) {
 		return false, err
 	}
 	return true, os.RemoveAll(aside)
+}
+
+// HasFolder reports whether the folder of a file exists.
+func (e *Editor) HasFolder(name string) bool {
+	target, err := e.locate(name)
+	return err == nil && exists(filepath.Dir(target))
 }
 
 func exists(path string) bool {

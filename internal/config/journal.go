@@ -95,7 +95,9 @@ func (f *configFolder) readThroughJournal() {
 	if len(files) == 0 {
 		return
 	}
-	f.watchPath(JournalFile)
+	if f.onWatch != nil { // but it is no file of the configuration: one without it means the same
+		f.onWatch(f.displayPath(JournalFile))
+	}
 	now := map[string][]byte{}
 	for _, j := range files {
 		given := f.text != nil && j.Path == filepath.Base(f.file) // Options.Text
