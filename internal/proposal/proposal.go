@@ -306,3 +306,14 @@ func tenantsOf(claims []Claim) []switchboard.TenantID {
 	slices.Sort(out)
 	return slices.Compact(out)
 }
+
+// Public returns the proposal without what identifies credentials.
+func (p *Proposal) Public() Proposal {
+	out := *p
+	out.Proposer.Credential = ""
+	out.Votes = slices.Clone(p.Votes)
+	for i := range out.Votes {
+		out.Votes[i].Credential = ""
+	}
+	return out
+}
