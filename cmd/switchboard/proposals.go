@@ -29,7 +29,7 @@ type proposalsListCmd struct{ serverFlags }
 
 // Run prints the proposals.
 func (c *proposalsListCmd) Run(ctx context.Context, io streams) error {
-	all, err := fetchList[proposal.Proposal](ctx, c.asTarget(), proposalsPath, "proposals", nil)
+	all, err := fetchList[proposal.KeptProposal](ctx, c.asTarget(), proposalsPath, "proposals", nil)
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func (c *proposalsListCmd) Run(ctx context.Context, io streams) error {
 	return w.Flush()
 }
 
-func yeses(p *proposal.Proposal) (n int) {
+func yeses(p *proposal.KeptProposal) (n int) {
 	for _, v := range p.Votes {
 		if v.Yes {
 			n++
@@ -89,7 +89,7 @@ func (c *proposalsCreateCmd) Run(ctx context.Context, io streams) error {
 }
 
 // sendProposal sends a step, and returns what has become of the proposal. With --json it prints that.
-func (f *serverFlags) sendProposal(ctx context.Context, io streams, path string, body any) (*proposal.Proposal, error) {
+func (f *serverFlags) sendProposal(ctx context.Context, io streams, path string, body any) (*proposal.KeptProposal, error) {
 	answer, err := f.asTarget().changeAdmin(ctx, http.MethodPost, path, body)
 	if err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func (f *serverFlags) sendProposal(ctx context.Context, io streams, path string,
 			return nil, err
 		}
 	}
-	p := &proposal.Proposal{}
+	p := &proposal.KeptProposal{}
 	return p, json.Unmarshal(answer.body, p)
 }
 
@@ -110,7 +110,7 @@ type proposalFlags struct {
 }
 
 // readProposal returns the proposal as people read it.
-func (f *serverFlags) readProposal(ctx context.Context, id string) (v proposal.View, err error) {
+func (f *serverFlags) readProposal(ctx context.Context, id string) (v proposal.ProposalView, err error) {
 	err = f.asTarget().fetchInto(ctx, proposalsPath+"/"+url.PathEscape(id), &v)
 	return v, err
 }

@@ -208,7 +208,7 @@ type adminParts struct {
 	approvals   *approval.Keeper
 	decider     *approvals.Decider
 	standing    *standing.Yeskeeper
-	proposals   *proposal.Book
+	proposals   *proposal.ProposalBook
 	reread      signal // the files were read again
 
 	pageParts

@@ -212,7 +212,7 @@ func (a *fileChanges) tasksOf(s *bind.State) *change.TaskState {
 				if r := m.Requirement; r.Verb != "" { // its constraints do not name it
 					name = string(r.Verb) + ":" + string(r.Resource)
 				}
-				out.Requirements = append(out.Requirements, change.MetRequirement{Name: name, Tools: m.Tools})
+				out.Requirements = append(out.Requirements, change.ServedRequirement{Name: name, Tools: m.Tools})
 			}
 			return out
 		},

@@ -11,7 +11,7 @@ import (
 )
 
 // newProposals returns the book of proposals.
-func newProposals(a *App, actions *admin.Actions) *proposal.Book {
+func newProposals(a *App, actions *admin.Actions) *proposal.ProposalBook {
 	f := &fileChanges{App: a}
 	return proposal.New(proposal.Options{
 		Editor: a.admin.editor, Store: a.store, Record: actions.Record, Log: a.log,
@@ -25,7 +25,7 @@ func newProposals(a *App, actions *admin.Actions) *proposal.Book {
 			cancel()
 			return replay.CompareWithin(ctx, a.store, b, replay.ProposeConfig(c), nil)
 		},
-		Told: func(p *proposal.Proposal, by string) {
+		Told: func(p *proposal.KeptProposal, by string) {
 			a.admin.events.Add(event.Occurrence{Type: event.Proposal, Tenant: p.Tenant, Subject: p.ID, By: by})
 		},
 	})
@@ -42,7 +42,7 @@ func followProposals(ctx context.Context, a *App) {
 	if a.options.Officers.File == "" {
 		return // the files belong to another program
 	}
-	if err := a.admin.proposals.Recover(ctx); err != nil {
+	if err := a.admin.proposals.Recover(ctx); err != nil && ctx.Err() == nil {
 		a.log.Warn("a proposal that was being applied is not ended", "err", err)
 	}
 	for {

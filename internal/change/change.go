@@ -107,12 +107,12 @@ type TaskState struct {
 // TaskTools are the tools of a task.
 type TaskTools struct {
 	Tools        []string // server/tool, in the order of the list
-	Requirements []MetRequirement
+	Requirements []ServedRequirement
 	Why          string // why it could not start
 }
 
-// A MetRequirement is a requirement of a task, with the tools that were selected for it.
-type MetRequirement struct {
+// A ServedRequirement is a requirement of a task, with the tools that were selected for it.
+type ServedRequirement struct {
 	Name  string   // verb:resource, or as the task names it otherwise
 	Tools []string // server/tool
 }
@@ -214,14 +214,14 @@ func (e *Editor) Permit(by *switchboard.Officer, name string) (tenant switchboar
 // maxListed is how many files Files returns at most, because it reads each of them.
 const maxListed = 100
 
-// Main returns the name of the main file.
-func (e *Editor) Main() string { return filepath.Base(e.o.File) }
+// MainFile returns the name of the main file.
+func MainFile(e *Editor) string { return filepath.Base(e.o.File) }
 
-// Place names the files among those of other machines that share the store.
-func (e *Editor) Place() string { return e.o.Place }
+// PlaceOf names the files among those of other machines that share the store.
+func PlaceOf(e *Editor) string { return e.o.Place }
 
-// Mode says which changes may be made here.
-func (e *Editor) Mode() config.EditMode { return e.o.Edit() }
+// ModeOf says which changes may be made here.
+func ModeOf(e *Editor) config.EditMode { return e.o.Edit() }
 
 // Files returns the files behind the path after that the officer may change, sorted by path: at most limit, and at most maxListed. next is not ""
 // if there are more: ask for those behind it.
@@ -387,11 +387,11 @@ const maxSame = 20
 
 // Try says what the change would do, and changes nothing.
 func (e *Editor) Try(ctx context.Context, w Wish) (*Trial, error) {
-	tenant, office, err := e.permitAll(&w)
+	tenant, office, err := permitAll(e, &w)
 	if err != nil {
 		return nil, err
 	}
-	old, err := e.readAll(&w)
+	old, err := readAll(e, &w)
 	if err != nil {
 		return nil, err
 	}
@@ -595,12 +595,12 @@ func diffOf(name string, old, text []byte) string {
 // Apply makes the change, and returns it when it is in force here. The error is a *switchboard.Error: SB-CONF-001 with the faults, SB-CONF-002 if the
 // file has another content than IfMatch says, SB-CONF-003 with the difference if files are not changed here, SB-RCPT-001 if no receipt can be written.
 func (e *Editor) Apply(ctx context.Context, w Wish) (*Revision, error) {
-	tenant, office, err := e.permitAll(&w)
+	tenant, office, err := permitAll(e, &w)
 	if err != nil {
 		return nil, err
 	}
 	if len(w.More) > 0 || w.DropFolder {
-		return e.applyAll(ctx, w, tenant, office)
+		return severalFiles{e}.apply(ctx, w, tenant, office)
 	}
 	target, err := e.locate(w.Path)
 	if err != nil {
@@ -645,7 +645,7 @@ func (e *Editor) Apply(ctx context.Context, w Wish) (*Revision, error) {
 // admit refuses a change that may not be made. old are the present contents of the files, in the order of w.Files.
 func (e *Editor) admit(ctx context.Context, w Wish, tenant switchboard.TenantID, office switchboard.Office, old [][]byte) error {
 	for i, f := range w.Files() {
-		if err := e.admitFile(&f, old[i]); err != nil {
+		if err := admitFile(MainFile(e), &f, old[i]); err != nil {
 			return err
 		}
 	}
@@ -666,7 +666,7 @@ func (e *Editor) admit(ctx context.Context, w Wish, tenant switchboard.TenantID,
 }
 
 // admitFile refuses the change of a file that has another content than it assumes.
-func (e *Editor) admitFile(f *FileWish, old []byte) error {
+func admitFile(main string, f *FileWish, old []byte) error {
 	present := ""
 	if old != nil {
 		present = ETagOf(old)
@@ -683,7 +683,7 @@ func (e *Editor) admitFile(f *FileWish, old []byte) error {
 	if old == nil && f.Text == nil {
 		return &NotFoundError{Text: "there is no file " + f.Path}
 	}
-	if f.Text == nil && f.Path == filepath.Base(e.o.File) {
+	if f.Text == nil && f.Path == main {
 		return &switchboard.Error{Code: switchboard.CodeNotChangedHere, Text: f.Path + " is the configuration itself and is not deleted"}
 	}
 	return nil

@@ -137,7 +137,7 @@ func (e *Editor) begin(ctx context.Context, c *Revision) error {
 	if !e.o.Ledger.Durable() {
 		return nil
 	}
-	e.reach("noted")
+	reach(&e.o, "noted")
 	for _, f := range c.Files() {
 		r := c.receiptOf(f)
 		if f.Receipt, err = e.o.Ledger.Write(ctx, &r); err != nil { // the receipt may be stored later although the write has failed
@@ -171,7 +171,7 @@ func (e *Editor) end(ctx context.Context, c *Revision, done bool, note string) e
 			return switchboard.Unavailable("what became of the change is not in the receipts yet; the next start writes it", err)
 		}
 	}
-	e.reach("told")
+	reach(&e.o, "told")
 	err := e.settle(ctx, c, done)
 	for range maxConflicts {
 		if !errors.Is(err, store.ErrConflict) {
@@ -240,7 +240,7 @@ func (e *Editor) History(ctx context.Context, by *switchboard.Officer) ([]Revisi
 		if !strings.HasPrefix(row.Name, prefixChange) || json.Unmarshal(row.Data, &c) != nil {
 			continue
 		}
-		if !e.permits(by, &c) {
+		if !permitsRevision(e, by, &c) {
 			continue
 		}
 		for _, f := range c.Files() {
@@ -268,14 +268,14 @@ func (e *Editor) Show(ctx context.Context, by *switchboard.Officer, id string) (
 	if v.Version == 0 || json.Unmarshal(v.Data, &c) != nil {
 		return nil, missing
 	}
-	if !e.permits(by, &c) {
+	if !permitsRevision(e, by, &c) {
 		return nil, missing
 	}
 	return &c, nil
 }
 
-// permits reports whether the officer may change each file of the revision.
-func (e *Editor) permits(by *switchboard.Officer, c *Revision) bool {
+// permitsRevision reports whether the officer may change each file of the revision.
+func permitsRevision(e *Editor, by *switchboard.Officer, c *Revision) bool {
 	return !slices.ContainsFunc(c.Files(), func(f *FileRevision) bool {
 		_, _, err := e.Permit(by, f.Path)
 		return err != nil
@@ -316,7 +316,7 @@ func (e *Editor) Recover(ctx context.Context) error {
 		return err
 	}
 	defer release()
-	if err := e.finishJournal(ctx); err != nil {
+	if err := (severalFiles{e}).finish(ctx); err != nil {
 		return err
 	}
 	v, err := e.o.Store.Value(ctx, store.Key{Group: Group, Name: e.pending()})

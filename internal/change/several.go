@@ -1,7 +1,6 @@
 package change
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -23,7 +22,7 @@ import (
 const maxChangedBytes = 4 << 20
 
 // permitAll is Permit for all files of a wish. tenant is their tenant, "" if they have no tenant in common; office is the least one that allows all of them.
-func (e *Editor) permitAll(w *Wish) (tenant switchboard.TenantID, office switchboard.Office, err error) {
+func permitAll(e *Editor, w *Wish) (tenant switchboard.TenantID, office switchboard.Office, err error) {
 	files := w.Files()
 	if len(files) > config.MaxJournalFiles {
 		return "", "", switchboard.Refuse(switchboard.CodeBadArguments, "a change has at most %d files", config.MaxJournalFiles)
@@ -44,14 +43,14 @@ func (e *Editor) permitAll(w *Wish) (tenant switchboard.TenantID, office switchb
 			office = by
 		}
 	}
-	return tenant, office, e.checkDistinct(files)
+	return tenant, office, checkDistinct(e, files)
 }
 
 // checkDistinct refuses two paths of one file: in other spellings, or through a link.
-func (e *Editor) checkDistinct(files []FileWish) error {
+func checkDistinct(e *Editor, files []FileWish) error {
 	seen := map[string]string{}
 	for _, f := range files {
-		real, err := e.Resolve(f.Path)
+		real, err := ResolvePath(e, f.Path)
 		if err != nil {
 			return err
 		}
@@ -65,9 +64,9 @@ func (e *Editor) checkDistinct(files []FileWish) error {
 	return nil
 }
 
-// Resolve returns the path that a file has when all links are followed, relative to the folder of the main file: what is in it counts for what it is, whatever
-// the path is called. The main file keeps its name, wherever its link leads. The error is a *NotFoundError.
-func (e *Editor) Resolve(name string) (string, error) {
+// ResolvePath follows all links of a path of a file. The result is relative to the folder of the main file, so a link does not hide which file it leads to. The main
+// file keeps its name, wherever its own link leads. The error is a *NotFoundError.
+func ResolvePath(e *Editor, name string) (string, error) {
 	target, err := e.locate(name)
 	if err != nil || name == filepath.Base(e.o.File) {
 		return name, err
@@ -95,7 +94,7 @@ func (e *Editor) Resolve(name string) (string, error) {
 }
 
 // readAll returns the present contents of the files of a wish, in the order of w.Files.
-func (e *Editor) readAll(w *Wish) (old [][]byte, err error) {
+func readAll(e *Editor, w *Wish) (old [][]byte, err error) {
 	for _, f := range w.Files() {
 		text, err := e.read(f.Path)
 		if err != nil {
@@ -110,19 +109,22 @@ func newRevision(w *Wish, files []FileRevision) *Revision {
 	return &Revision{By: w.By.ID, Auth: w.By.Auth, Reason: w.Reason, Reverts: w.Reverts, Source: w.Source, FileRevision: files[0], More: files[1:]}
 }
 
-// applyAll is Apply for several files. The order makes it safe against kills: the note in the store, the intents, the journal beside the files, the files,
+// A severalFiles changes several files as one. It must be used under the lock of changes.
+type severalFiles struct{ *Editor }
+
+// apply is Apply for several files. The order makes it safe against kills: the note in the store, the intents, the journal beside the files, the files,
 // the reload, the end of the journal, the outcomes. From the instant when the journal appears, every reader sees the new content of all files, and the next start
 // finishes the exchange; before it, every reader sees the old content.
-func (e *Editor) applyAll(ctx context.Context, w Wish, tenant switchboard.TenantID, office switchboard.Office) (*Revision, error) {
+func (e severalFiles) apply(ctx context.Context, w Wish, tenant switchboard.TenantID, office switchboard.Office) (*Revision, error) {
 	release, err := e.o.Lock(ctx)
 	if err != nil {
 		return nil, switchboard.Refuse(switchboard.CodeOverloaded, "another change is being made; try again when it has ended")
 	}
 	defer release()
-	if err := e.finishJournal(ctx); err != nil { // of a process that was killed
+	if err := e.finish(ctx); err != nil { // of a process that was killed
 		return nil, err
 	}
-	old, err := e.readAll(&w)
+	old, err := readAll(e.Editor, &w)
 	if err != nil {
 		return nil, err
 	}
@@ -154,23 +156,23 @@ func (e *Editor) applyAll(ctx context.Context, w Wish, tenant switchboard.Tenant
 	if err := e.begin(ctx, c); err != nil {
 		return nil, errors.Join(err, e.end(ctx, c, false, ""))
 	}
-	e.reach("begun")
+	reach(&e.o, "begun")
 	ctx = context.WithoutCancel(ctx) // from here the change is made, also if the officer does not wait for the answer
 	if err := e.exchange(ctx, exchange); err != nil {
 		note := e.takeBack(ctx, back, "the files could not be written")
 		return nil, errors.Join(e.explain(w.Path, err), e.end(ctx, c, false, note))
 	}
-	e.reach("exchanged")
+	reach(&e.o, "exchanged")
 	if err := e.o.Reload(ctx); err != nil {
 		note := e.takeBack(ctx, back, "the reload refused them")
 		refused := &switchboard.Error{Code: switchboard.CodeConfig, Text: note + ": " + err.Error()}
 		return nil, errors.Join(refused, e.end(ctx, c, false, note))
 	}
-	e.reach("in force")
+	reach(&e.o, "in force")
 	if err := e.removeJournal(ctx); err != nil {
 		return nil, e.explain(config.JournalFile, err)
 	}
-	e.reach("journal removed")
+	reach(&e.o, "journal removed")
 	if err := e.end(ctx, c, true, ""); err != nil {
 		return nil, err
 	}
@@ -178,7 +180,7 @@ func (e *Editor) applyAll(ctx context.Context, w Wish, tenant switchboard.Tenant
 }
 
 // takeBack puts the old contents back and in force, and says so.
-func (e *Editor) takeBack(ctx context.Context, back []config.JournaledFile, why string) string {
+func (e severalFiles) takeBack(ctx context.Context, back []config.JournaledFile, why string) string {
 	if err := errors.Join(e.exchange(ctx, back), e.o.Reload(ctx), e.removeJournal(ctx)); err != nil {
 		return why + ", and the old contents could not be put back: " + err.Error()
 	}
@@ -186,22 +188,22 @@ func (e *Editor) takeBack(ctx context.Context, back []config.JournaledFile, why 
 }
 
 // exchange writes the journal, and then gives each file its new content. The journal stays.
-func (e *Editor) exchange(ctx context.Context, files []config.JournaledFile) error {
+func (e severalFiles) exchange(ctx context.Context, files []config.JournaledFile) error {
 	text, err := config.EncodeJournal(files)
 	if err != nil {
 		return err
 	}
-	e.reach("journal next")
+	reach(&e.o, "journal next")
 	if err := rewrite.File(ctx, e.journal(), 0o600, func([]byte) ([]byte, error) { return text, nil }); err != nil {
 		return err
 	}
-	e.reach("journal written")
+	reach(&e.o, "journal written")
 	for i, f := range files {
 		if err := e.exchangeFile(ctx, &f); err != nil {
 			return err
 		}
 		if i == 0 {
-			e.reach("first file exchanged")
+			reach(&e.o, "first file exchanged")
 		}
 	}
 	return nil
@@ -211,7 +213,7 @@ func (e *Editor) exchange(ctx context.Context, files []config.JournaledFile) err
 var errEdited = errors.New("somebody has edited it meanwhile")
 
 // exchangeFile gives one file its new content, if it has the old one or the new one.
-func (e *Editor) exchangeFile(ctx context.Context, f *config.JournaledFile) error {
+func (e severalFiles) exchangeFile(ctx context.Context, f *config.JournaledFile) error {
 	target, err := e.locate(f.Path)
 	if err != nil {
 		return err
@@ -250,7 +252,7 @@ func dropFolder(target, digest string) (ok bool, err error) {
 }
 
 // HasFolder reports whether the folder of a file exists.
-func (e *Editor) HasFolder(name string) bool {
+func HasFolder(e *Editor, name string) bool {
 	target, err := e.locate(name)
 	return err == nil && exists(filepath.Dir(target))
 }
@@ -260,8 +262,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// finishJournal finishes an exchange that a killed process has begun. A file that somebody has edited since stays as it is.
-func (e *Editor) finishJournal(ctx context.Context) error {
+// finish finishes an exchange that a killed process has begun. A file that somebody has edited since stays as it is.
+func (e severalFiles) finish(ctx context.Context) error {
 	files, err := config.ReadJournal(filepath.Dir(e.o.File))
 	if err != nil || files == nil {
 		return err
@@ -274,21 +276,23 @@ func (e *Editor) finishJournal(ctx context.Context) error {
 	return e.removeJournal(ctx)
 }
 
-func (e *Editor) removeJournal(ctx context.Context) error {
+func (e severalFiles) removeJournal(ctx context.Context) error {
 	return rewrite.Remove(ctx, e.journal(), func([]byte) error { return nil })
 }
 
-func (e *Editor) journal() string { return filepath.Join(filepath.Dir(e.o.File), config.JournalFile) }
+func (e severalFiles) journal() string {
+	return filepath.Join(filepath.Dir(e.o.File), config.JournalFile)
+}
 
 // reach tells a test that a step was reached.
-func (e *Editor) reach(step string) {
-	if e.o.reached != nil {
-		e.o.reached(step)
+func reach(o *Options, step string) {
+	if o.reached != nil {
+		o.reached(step)
 	}
 }
 
-// TakesBack returns the newest kept change that a file with the text would take back: one that has replaced that very content. nil if there is none.
-func (e *Editor) TakesBack(ctx context.Context, files []FileWish) (*Revision, error) {
+// FindTakenBack returns the newest kept change that a file with the text would take back: one that has replaced that very content. nil if there is none.
+func FindTakenBack(ctx context.Context, e *Editor, files []FileWish) (*Revision, error) {
 	all, err := e.History(ctx, &switchboard.Officer{Operator: true})
 	if err != nil {
 		return nil, err
@@ -301,12 +305,4 @@ func (e *Editor) TakesBack(ctx context.Context, files []FileWish) (*Revision, er
 		}
 	}
 	return nil, nil
-}
-
-// Matches reports whether each file has the text now.
-func (e *Editor) Matches(files []FileWish) bool {
-	return !slices.ContainsFunc(files, func(f FileWish) bool {
-		text, err := e.read(f.Path)
-		return err != nil || (text == nil) != (f.Text == nil) || !bytes.Equal(text, f.Text)
-	})
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/change"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -27,14 +28,14 @@ type savedFile struct {
 }
 
 // backUp stores the present files of a proposal, and drops the oldest backups.
-func (b *Book) backUp(ctx context.Context, p *Proposal) error {
+func (b *ProposalBook) backUp(ctx context.Context, p *KeptProposal) error {
 	saved := backup{When: time.Now().UTC()}
 	for _, f := range p.Files {
 		text, err := b.o.Editor.Read(&switchboard.Officer{Operator: true}, f.Path)
 		if err != nil {
 			return err
 		}
-		saved.Files = append(saved.Files, savedFile{f.Path, text, !b.o.Editor.HasFolder(f.Path)})
+		saved.Files = append(saved.Files, savedFile{f.Path, text, !change.HasFolder(b.o.Editor, f.Path)})
 	}
 	if err := b.write(ctx, groupBackups, p.ID, store.Any, saved, nil); err != nil {
 		return err
@@ -43,8 +44,8 @@ func (b *Book) backUp(ctx context.Context, p *Proposal) error {
 }
 
 // trimBackups drops the oldest backups.
-func (b *Book) trimBackups(ctx context.Context) error {
-	rows, err := b.o.Store.List(ctx, groupBackups)
+func (b *shelf) trimBackups(ctx context.Context) error {
+	rows, err := b.store.List(ctx, groupBackups)
 	if err != nil {
 		return switchboard.Unavailable("the backups cannot be read", err)
 	}
@@ -55,7 +56,7 @@ func (b *Book) trimBackups(ctx context.Context) error {
 	}
 	slices.SortFunc(rows, func(a, b store.NamedValue) int { return at(b).Compare(at(a)) })
 	for _, row := range rows[min(len(rows), maxBackups):] {
-		if _, err := b.o.Store.Apply(ctx, store.Change{Group: groupBackups, Writes: []store.Write{{Name: row.Name, Was: row.Version}}}); err != nil {
+		if _, err := b.store.Apply(ctx, store.Change{Group: groupBackups, Writes: []store.Write{{Name: row.Name, Was: row.Version}}}); err != nil {
 			return switchboard.Unavailable("an old backup cannot be dropped", err)
 		}
 	}
@@ -63,7 +64,7 @@ func (b *Book) trimBackups(ctx context.Context) error {
 }
 
 // backup returns the backup of a proposal.
-func (b *Book) backup(ctx context.Context, id string) (*backup, error) {
+func (b *shelf) backup(ctx context.Context, id string) (*backup, error) {
 	saved := &backup{}
 	v, err := b.value(ctx, groupBackups, id, saved)
 	if err == nil && v == 0 {

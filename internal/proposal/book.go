@@ -1,14 +1,9 @@
 package proposal
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -23,30 +18,15 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Groups of the store: the proposals, their texts, and the files that applied ones have replaced.
-const (
-	Group        = "proposals"
-	groupContent = "proposal-texts"
-	groupBackups = "proposal-backups"
-)
-
 // Times of an application. Together they keep the promise that a false claim is taken back within 10 s.
 const (
 	servedTime  = 5 * time.Second // for the claims on the served state
 	tryTime     = 20 * time.Second
-	timeout     = 5 * time.Second // for one step in the store
-	maxCompared = 3               // claims about decisions of one proposal
-	maxLooked   = 50_000          // decisions that one of them looks at
+	maxCompared = 3      // claims about decisions of one proposal
+	maxLooked   = 50_000 // decisions that one of them looks at
 )
 
-// A Store keeps proposals. See store.Store.
-type Store interface {
-	Value(ctx context.Context, k store.Key) (store.Value, error)
-	List(ctx context.Context, group string) ([]store.NamedValue, error)
-	Apply(ctx context.Context, c store.Change) (store.Version, error)
-}
-
-// Options of a Book.
+// Options of a ProposalBook.
 type Options struct {
 	Editor *change.Editor
 	Store  Store
@@ -59,18 +39,22 @@ type Options struct {
 	// Compare compares recorded decisions with a configuration. See replay.CompareWithin.
 	Compare func(ctx context.Context, b replay.Bounds, c *config.Config) (*replay.Diff, error)
 
-	Told func(p *Proposal, by string) // of each step; for events
+	Told func(p *KeptProposal, by string) // of each step; for events
 	Log  *slog.Logger
 }
 
-// A Book keeps proposals and carries them out. Use New. It is safe for concurrent use.
-type Book struct {
-	o  Options
+// A ProposalBook keeps proposals and carries them out. Use New. It is safe for concurrent use.
+type ProposalBook struct {
+	o Options
+	shelf
+	trier
 	mu sync.Mutex // held while a proposal is made, so that the bound of open ones holds
 }
 
-// New returns a Book.
-func New(o Options) *Book { return &Book{o: o} }
+// New returns a ProposalBook.
+func New(o Options) *ProposalBook {
+	return &ProposalBook{o: o, shelf: shelf{o.Store}, trier: trier{o.Editor, o.Served, o.Compare}}
+}
 
 func refuse(code switchboard.Code, format string, args ...any) error {
 	return switchboard.Refuse(code, format, args...)
@@ -78,13 +62,13 @@ func refuse(code switchboard.Code, format string, args ...any) error {
 
 // Create tries a draft and keeps it as a proposal. Nothing of it is in force. officer is nil for an agent. A draft that is malformed, has faults or a claim that
 // does not hold, or that the proposer may not propose, is refused and not kept.
-func (b *Book) Create(ctx context.Context, who Proposer, officer *switchboard.Officer, d *Draft) (*Proposal, error) {
+func (b *ProposalBook) Create(ctx context.Context, who Proposer, officer *switchboard.Officer, d *Draft) (*KeptProposal, error) {
 	if err := d.check(); err != nil {
 		return nil, err
 	}
-	p := &Proposal{
+	p := &KeptProposal{
 		ID: strings.ToLower(rand.Text()[:10]), State: Open, Proposer: who, Note: d.Note, Digest: d.digest(), Created: time.Now().UTC().Truncate(time.Millisecond),
-		Claims: slices.Concat([]Claim{}, d.Claims), Votes: []Vote{},
+		Claims: append([]ProposalClaim{}, d.Claims...), Votes: []PersonVote{},
 	}
 	holds, err := b.readFiles(p, officer, d)
 	if err != nil {
@@ -126,66 +110,8 @@ func worst(parts []RiskyPart) int {
 
 func subjectOf(who *Proposer) receipt.Subject { return receipt.Subject{ID: who.ID, Auth: who.Auth} }
 
-// readFiles reads the present texts of the files, with which the proposal is compared from now on. holds reports whether the officer may change all of them.
-func (b *Book) readFiles(p *Proposal, officer *switchboard.Officer, d *Draft) (holds bool, err error) {
-	operator := switchboard.Officer{Operator: true}
-	p.Files, p.Parts = []ProposedFile{}, []RiskyPart{}
-	for i := range d.Files {
-		f := &d.Files[i]
-		owner, _, ok := b.o.Editor.OwnerOf(f.Path)
-		switch {
-		case officer != nil:
-			if _, _, err := b.o.Editor.Permit(officer, f.Path); err != nil {
-				return false, err
-			}
-		case !ok || owner != "" && owner != p.Proposer.Tenant:
-			return false, &change.NotFoundError{Text: fmt.Sprintf("no file of the configuration that you may propose can have the path %.200q", f.Path)}
-		}
-		if most := config.MaxBytes(f.Path); len(f.bytes()) > most {
-			return false, refuse(switchboard.CodeConfig, "%.200q would have %d bytes; at most %d", f.Path, len(f.bytes()), most)
-		}
-		before, err := b.o.Editor.Read(&operator, f.Path)
-		if err != nil {
-			return false, err
-		}
-		if f.ETag != "" && (before == nil || f.ETag != change.ETagOf(before)) {
-			return false, refuse(switchboard.CodeProposal, "%s is not the text any more that the proposal replaces; read it again, and propose again", f.Path)
-		}
-		parts, err := b.partsOf(f.Path, before, f.bytes())
-		if err != nil {
-			return false, err
-		}
-		p.Parts = append(p.Parts, parts...)
-		p.Files = append(p.Files, ProposedFile{Path: f.Path, Tenant: owner, Before: digestOf(before), After: digestOf(f.bytes())})
-		if i == 0 {
-			p.Tenant = owner
-		} else if p.Tenant != owner {
-			p.Tenant = ""
-		}
-	}
-	p.Risk = riskOf(p.Parts)
-	return officer != nil, nil
-}
-
-// partsOf returns the parts that a file of a proposal touches.
-func (b *Book) partsOf(name string, before, after []byte) ([]RiskyPart, error) {
-	real, err := b.o.Editor.Resolve(name)
-	if err != nil {
-		return nil, err
-	}
-	return partsOf(b.o.Editor.Main(), name, real, before, after), nil
-}
-
-func digestOf(data []byte) string {
-	if data == nil {
-		return ""
-	}
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:])
-}
-
 // checkRoom refuses a further open proposal of a tenant that has too many.
-func (b *Book) checkRoom(ctx context.Context, tenant switchboard.TenantID) error {
+func (b *ProposalBook) checkRoom(ctx context.Context, tenant switchboard.TenantID) error {
 	all, err := b.all(ctx)
 	if err != nil {
 		return err
@@ -202,91 +128,16 @@ func (b *Book) checkRoom(ctx context.Context, tenant switchboard.TenantID) error
 	return nil
 }
 
-// viewer returns the officer in whose eyes a proposal is tried: everybody who may read it has at least these rights.
-func (p *Proposal) viewer() switchboard.Officer {
+// viewer returns an officer with the least rights of those who may read the proposal. Trials are made for it.
+func (p *KeptProposal) viewer() switchboard.Officer {
 	if p.Tenant == "" {
 		return switchboard.Officer{ID: p.Proposer.ID, Auth: p.Proposer.Auth, Operator: true}
 	}
 	return switchboard.Officer{ID: p.Proposer.ID, Auth: p.Proposer.Auth, Offices: map[switchboard.TenantID][]switchboard.Office{p.Tenant: {switchboard.OfficeAdmin}}}
 }
 
-// try tries the proposal aside, checks its claims there, and writes the review.
-func (b *Book) try(ctx context.Context, p *Proposal, d *Draft) (*content, error) {
-	ctx, cancel := context.WithTimeout(ctx, tryTime)
-	defer cancel()
-	w := p.wish(d, p.viewer())
-	w.SkipPast = false
-	t, broken, unproved, before, err := b.aside(ctx, p, w)
-	if err != nil {
-		return nil, err
-	}
-	if len(broken) > 0 {
-		return nil, &switchboard.Error{Code: switchboard.CodeConfig, Text: "a claim does not hold:\n" + strings.Join(broken, "\n"), Hint: "nothing was kept"}
-	}
-	p.Warnings, p.Effect, p.Tasks, p.Untried, p.Past, p.Unproved = t.Warnings, t.Changed, t.Tasks, t.Untried, t.Past, unproved
-	if len(p.Tasks) > maxShownTasks {
-		p.Untried += len(p.Tasks) - maxShownTasks
-		p.Tasks = p.Tasks[:maxShownTasks]
-	}
-	back, err := b.o.Editor.TakesBack(ctx, w.Files())
-	if err != nil {
-		return nil, err
-	}
-	if back != nil {
-		p.TakesBack = fmt.Sprintf("change %s, which %s made on %s", back.ID, back.By, back.When.Format("2006-01-02 15:04 UTC"))
-		if back.Source != "" {
-			p.TakesBack += " as " + back.Source
-		}
-	}
-	return &content{Draft: *d, Diff: t.Diff, Before: before}, nil
-}
-
-// maxShownTasks limits the tasks with other tools that a proposal shows.
-const maxShownTasks = 100
-
-// aside builds the state of a proposal aside, and returns which of its claims do not hold there. unproved are those about a server that is not in force yet. The error
-// has the faults of the files.
-func (b *Book) aside(ctx context.Context, p *Proposal, w change.Wish) (t *change.Trial, broken, unproved []string, before Lists, err error) {
-	served := b.o.Served()
-	if before, err = served.lists(ctx, tenantsOf(p.Claims)); err != nil {
-		return nil, nil, nil, nil, refuse(switchboard.CodeBadArguments, "the claims cannot be checked: %s", err)
-	}
-	if t, err = b.o.Editor.Try(ctx, w); err != nil {
-		return nil, nil, nil, nil, err
-	}
-	if len(t.Faults) > 0 || t.Aside() == nil || t.Proposed() == nil {
-		return nil, nil, nil, nil, &switchboard.Error{Code: switchboard.CodeConfig, Text: strings.Join(t.Faults, "\n"), Hint: "nothing was kept"}
-	}
-	world := &TaskWorld{t.Aside(), t.Proposed()}
-	check := b.checkOf(p, world, before, true)
-	fresh := func(c *Claim) bool {
-		return c.tool() != "" && !hasServer(served.Config, c.server()) && hasServer(world.Config, c.server())
-	}
-	for i := range p.Claims {
-		if fresh(&p.Claims[i]) {
-			unproved = append(unproved, p.Claims[i].String())
-		}
-	}
-	return t, check.broken(ctx, fresh), unproved, before, nil
-}
-
-func hasServer(c *config.Config, id switchboard.ServerID) bool {
-	return slices.ContainsFunc(c.Servers, func(s switchboard.Server) bool { return s.ID == id })
-}
-
-// checkOf returns the check of a proposal's claims in a world.
-func (b *Book) checkOf(p *Proposal, world *TaskWorld, before Lists, whole bool) *claimCheck {
-	return &claimCheck{world: world, before: before, claims: p.Claims, whole: whole, compare: func(ctx context.Context, tenant switchboard.TenantID, since time.Time) (*replay.Diff, error) {
-		most := servedTime / (maxCompared + 1)
-		if whole {
-			most = tryTime / (maxCompared + 1)
-		}
-		return b.o.Compare(ctx, replay.Bounds{Tenant: tenant, Since: since, Limit: maxLooked, Time: most, Workers: 1}, world.Config)
-	}}
-}
-
 // Decide records a person's yes or no. A no ends the proposal.
-func (b *Book) Decide(ctx context.Context, by *switchboard.Officer, id string, yes bool, note string) (*Proposal, error) {
+func (b *ProposalBook) Decide(ctx context.Context, by *switchboard.Officer, id string, yes bool, note string) (*KeptProposal, error) {
 	p, version, err := b.find(ctx, by, id)
 	if err != nil {
 		return nil, err
@@ -296,7 +147,7 @@ func (b *Book) Decide(ctx context.Context, by *switchboard.Officer, id string, y
 		method = "proposal refuse"
 	}
 	err = b.record(p, receipt.Subject{ID: by.ID, Auth: by.Auth}, method, note, func() error {
-		if err := b.gate(p, by, yes, note); err != nil {
+		if err := gate(p, by, yes, note); err != nil {
 			return err
 		}
 		if yes {
@@ -306,7 +157,7 @@ func (b *Book) Decide(ctx context.Context, by *switchboard.Officer, id string, y
 		} else {
 			p.State, p.By, p.Why = Refused, by.ID, note
 		}
-		p.Votes = append(p.Votes, Vote{By: by.ID, Auth: by.Auth, Credential: by.Credential, Yes: yes, Note: note, At: time.Now().UTC().Truncate(time.Second)})
+		p.Votes = append(p.Votes, PersonVote{By: by.ID, Auth: by.Auth, Credential: by.Credential, Yes: yes, Note: note, At: time.Now().UTC().Truncate(time.Second)})
 		_, err := b.save(ctx, p, version)
 		return err
 	})
@@ -318,7 +169,7 @@ func (b *Book) Decide(ctx context.Context, by *switchboard.Officer, id string, y
 }
 
 // gate refuses what a person may not say.
-func (b *Book) gate(p *Proposal, by *switchboard.Officer, yes bool, note string) error {
+func gate(p *KeptProposal, by *switchboard.Officer, yes bool, note string) error {
 	switch now := p.stateAt(time.Now()); {
 	case now != Open:
 		return refuse(switchboard.CodeProposal, "the proposal is %s", now)
@@ -330,14 +181,14 @@ func (b *Book) gate(p *Proposal, by *switchboard.Officer, yes bool, note string)
 		return nil // the proposer may withdraw it
 	case p.Proposer.isPerson(by):
 		return refuse(switchboard.CodeNotAuthorized, "you proposed it, and a proposer does not say yes; it needs %s", p.Risk.need())
-	case slices.ContainsFunc(p.Votes, func(v Vote) bool { return v.By == by.ID || v.Credential != "" && v.Credential == by.Credential }):
+	case slices.ContainsFunc(p.Votes, func(v PersonVote) bool { return v.By == by.ID || v.Credential != "" && v.Credential == by.Credential }):
 		return refuse(switchboard.CodeChangedMeanwhile, "you have said yes already; it needs %s", p.Risk.need())
 	}
 	return nil
 }
 
-// checkFresh refuses a proposal whose files are not those any more that were tried, or have become riskier, and notes that it is stale.
-func (b *Book) checkFresh(ctx context.Context, p *Proposal, version store.Version, by *switchboard.Officer) error {
+// checkFresh refuses a proposal if a file was changed since the trial, or if the risk has grown, and notes that it is stale.
+func (b *ProposalBook) checkFresh(ctx context.Context, p *KeptProposal, version store.Version, by *switchboard.Officer) error {
 	c, err := b.content(ctx, p.ID)
 	if err != nil {
 		return err
@@ -375,7 +226,7 @@ func (b *Book) checkFresh(ctx context.Context, p *Proposal, version store.Versio
 
 // Apply makes the change of a proposal that has all the yeses that it needs, and checks its claims on the state that is then served. If one does not hold, the old
 // files are put back, and the error is SB-CONF-004. The officer must be allowed to change each file.
-func (b *Book) Apply(ctx context.Context, by *switchboard.Officer, id string) (*Proposal, error) {
+func (b *ProposalBook) Apply(ctx context.Context, by *switchboard.Officer, id string) (*KeptProposal, error) {
 	p, version, err := b.find(ctx, by, id)
 	if err != nil {
 		return nil, err
@@ -384,7 +235,7 @@ func (b *Book) Apply(ctx context.Context, by *switchboard.Officer, id string) (*
 }
 
 // ApplyOwn is Apply for an agent that has proposed something that needs no person.
-func (b *Book) ApplyOwn(ctx context.Context, who Proposer, id string) (*Proposal, error) {
+func (b *ProposalBook) ApplyOwn(ctx context.Context, who Proposer, id string) (*KeptProposal, error) {
 	p, version, err := b.load(ctx, id)
 	if err != nil || p == nil || p.Proposer != who || !who.Agent {
 		return nil, cmpError(err, errNone)
@@ -402,7 +253,7 @@ func cmpError(err, otherwise error) error {
 	return otherwise
 }
 
-func (b *Book) applyAs(ctx context.Context, p *Proposal, version store.Version, by switchboard.Officer) (*Proposal, error) {
+func (b *ProposalBook) applyAs(ctx context.Context, p *KeptProposal, version store.Version, by switchboard.Officer) (*KeptProposal, error) {
 	err := b.record(p, receipt.Subject{ID: by.ID, Auth: by.Auth}, "proposal apply", "", func() error {
 		switch now := p.stateAt(time.Now()); {
 		case now != Open:
@@ -428,14 +279,14 @@ func (b *Book) applyAs(ctx context.Context, p *Proposal, version store.Version, 
 }
 
 // tryAgain tries a proposal at the instant when it is to be applied, and notes what tasks get until then.
-func (b *Book) tryAgain(ctx context.Context, p *Proposal, c *content, w change.Wish) error {
+func (b *ProposalBook) tryAgain(ctx context.Context, p *KeptProposal, c *content, w change.Wish) error {
 	ctx, cancel := context.WithTimeout(ctx, tryTime)
 	defer cancel()
 	t, broken, _, before, err := b.aside(ctx, p, w)
 	if err != nil {
 		return err
 	}
-	mode := b.o.Editor.Mode()
+	mode := change.ModeOf(b.o.Editor)
 	switch {
 	case len(broken) > 0:
 		return &switchboard.Error{Code: switchboard.CodeProposal, Text: "a claim does not hold any more:\n" + strings.Join(broken, "\n"), Hint: "nothing was written"}
@@ -449,8 +300,8 @@ func (b *Book) tryAgain(ctx context.Context, p *Proposal, c *content, w change.W
 }
 
 // make makes the change. From the first step on, the next start ends what a kill has interrupted.
-func (b *Book) make(ctx context.Context, p *Proposal, version store.Version, c *content, w change.Wish) error {
-	p.State, p.By, p.Place, p.Why, p.Broken = Applying, w.By.ID, b.o.Editor.Place(), "", nil
+func (b *ProposalBook) make(ctx context.Context, p *KeptProposal, version store.Version, c *content, w change.Wish) error {
+	p.State, p.By, p.Place, p.Why, p.Broken = Applying, w.By.ID, change.PlaceOf(b.o.Editor), "", nil
 	version, err := b.save(ctx, p, version)
 	if err != nil {
 		return err
@@ -460,14 +311,14 @@ func (b *Book) make(ctx context.Context, p *Proposal, version store.Version, c *
 	}
 	made, err := b.o.Editor.Apply(ctx, w)
 	if err != nil {
-		return errors.Join(b.asStale(err), b.reopen(ctx, p, version, err.Error()))
+		return errors.Join(asStale(err), b.reopen(ctx, p, version, err.Error()))
 	}
 	p.Revision = made.ID
 	return b.checkServed(ctx, p, version, c, w.By)
 }
 
-// asStale returns the refusal of a change whose files are others than it assumes as that of a stale proposal.
-func (b *Book) asStale(err error) error {
+// asStale turns SB-CONF-002 of the editor into the refusal of a stale proposal.
+func asStale(err error) error {
 	if own, ok := errors.AsType[*switchboard.Error](err); ok && own.Code == switchboard.CodeChangedMeanwhile {
 		return refuse(switchboard.CodeProposal, "the proposal is stale: %s; make a new one", own.Text)
 	}
@@ -475,7 +326,7 @@ func (b *Book) asStale(err error) error {
 }
 
 // reopen notes that a proposal was not applied.
-func (b *Book) reopen(ctx context.Context, p *Proposal, version store.Version, why string) error {
+func (b *ProposalBook) reopen(ctx context.Context, p *KeptProposal, version store.Version, why string) error {
 	p.State, p.Place, p.Why = Open, "", shorten("it was not applied: "+why)
 	_, err := b.save(ctx, p, version)
 	return err
@@ -489,7 +340,7 @@ func shorten(text string) string {
 }
 
 // checkServed checks the claims on the state in force, and takes the proposal back if one does not hold.
-func (b *Book) checkServed(ctx context.Context, p *Proposal, version store.Version, c *content, by switchboard.Officer) error {
+func (b *ProposalBook) checkServed(ctx context.Context, p *KeptProposal, version store.Version, c *content, by switchboard.Officer) error {
 	checking, cancel := context.WithTimeout(ctx, servedTime)
 	defer cancel()
 	p.Broken = b.checkOf(p, b.o.Served(), c.Before, false).broken(checking, nil)
@@ -499,7 +350,7 @@ func (b *Book) checkServed(ctx context.Context, p *Proposal, version store.Versi
 		_, err := b.save(ctx, p, version)
 		return err
 	}
-	p.Place = b.o.Editor.Place()
+	p.Place = change.PlaceOf(b.o.Editor)
 	version, err := b.save(ctx, p, version) // so that the next start takes it back if this process is killed
 	if err != nil {
 		b.o.Log.Error("that a proposal is taken back could not be noted", "proposal", p.ID, "err", err)
@@ -509,7 +360,7 @@ func (b *Book) checkServed(ctx context.Context, p *Proposal, version store.Versi
 }
 
 // takeBack puts the files of the backup back.
-func (b *Book) takeBack(ctx context.Context, p *Proposal, version store.Version, by switchboard.Officer, why string) error {
+func (b *ProposalBook) takeBack(ctx context.Context, p *KeptProposal, version store.Version, by switchboard.Officer, why string) error {
 	saved, err := b.backup(ctx, p.ID)
 	if err != nil {
 		return err
@@ -529,7 +380,7 @@ func (b *Book) takeBack(ctx context.Context, p *Proposal, version store.Version,
 	if _, err := b.o.Editor.Apply(ctx, w); err != nil {
 		p.State, p.Place, p.Why = Failed, "", shorten(why+", and the old files could not be put back: "+err.Error())
 		_, noted := b.save(ctx, p, version)
-		return errors.Join(b.asStale(err), noted)
+		return errors.Join(asStale(err), noted)
 	}
 	p.State, p.Place, p.By, p.Why = RolledBack, "", by.ID, why
 	_, err = b.save(ctx, p, version)
@@ -537,7 +388,7 @@ func (b *Book) takeBack(ctx context.Context, p *Proposal, version store.Version,
 }
 
 // RollBack takes back a proposal that was applied, if its files were not changed since and are among the last backups.
-func (b *Book) RollBack(ctx context.Context, by *switchboard.Officer, id, note string) (*Proposal, error) {
+func (b *ProposalBook) RollBack(ctx context.Context, by *switchboard.Officer, id, note string) (*KeptProposal, error) {
 	p, version, err := b.find(ctx, by, id)
 	if err != nil {
 		return nil, err
@@ -549,11 +400,11 @@ func (b *Book) RollBack(ctx context.Context, by *switchboard.Officer, id, note s
 		if len(note) > MaxNote {
 			return refuse(switchboard.CodeBadArguments, "the note has %d bytes; at most %d", len(note), MaxNote)
 		}
-		if mode := b.o.Editor.Mode(); mode == config.EditNone {
+		if mode := change.ModeOf(b.o.Editor); mode == config.EditNone {
 			return refuse(switchboard.CodeNotChangedHere, "files are not changed here (admin.edit is false); roll the old files out")
 		}
 		was := *p
-		p.State, p.Place, p.Broken = Applying, b.o.Editor.Place(), []string{"an officer takes it back"}
+		p.State, p.Place, p.Broken = Applying, change.PlaceOf(b.o.Editor), []string{"an officer takes it back"}
 		version, err := b.save(ctx, p, version)
 		if err != nil {
 			return err
@@ -577,20 +428,20 @@ func (b *Book) RollBack(ctx context.Context, by *switchboard.Officer, id, note s
 }
 
 // Recover ends what a killed process has begun with proposals of these files. Editor.Recover comes first, and the servers have answered.
-func (b *Book) Recover(ctx context.Context) error {
+func (b *ProposalBook) Recover(ctx context.Context) error {
 	all, err := b.all(ctx)
 	if err != nil {
 		return err
 	}
 	for _, p := range all {
-		if p.State == Applying && p.Place == b.o.Editor.Place() {
+		if p.State == Applying && p.Place == change.PlaceOf(b.o.Editor) {
 			err = errors.Join(err, b.recover(ctx, p.ID))
 		}
 	}
 	return err
 }
 
-func (b *Book) recover(ctx context.Context, id string) error {
+func (b *ProposalBook) recover(ctx context.Context, id string) error {
 	p, version, err := b.load(ctx, id)
 	if err != nil || p == nil {
 		return err
@@ -601,9 +452,8 @@ func (b *Book) recover(ctx context.Context, id string) error {
 	}
 	by := p.viewer()
 	by.ID, by.Auth = cmpText(p.By, by.ID), switchboard.AuthDataFolder
-	w := p.wish(&c.Draft, by)
 	switch {
-	case !b.o.Editor.Matches(w.Files()):
+	case !b.hasTexts(p):
 		if len(p.Broken) > 0 {
 			p.State, p.Place, p.Why = RolledBack, "", "found at the next start: the old files are in force"
 			_, err := b.save(ctx, p, version)
@@ -621,8 +471,8 @@ func (b *Book) recover(ctx context.Context, id string) error {
 	return err
 }
 
-// CheckRolledOut checks the claims of proposals whose files somebody else has brought here: they are in force, and nobody has applied them.
-func (b *Book) CheckRolledOut(ctx context.Context) error {
+// CheckRolledOut checks the claims of open proposals that are in force already, because somebody has rolled the files out.
+func (b *ProposalBook) CheckRolledOut(ctx context.Context) error {
 	all, err := b.all(ctx)
 	if err != nil {
 		return err
@@ -658,7 +508,7 @@ func (b *Book) CheckRolledOut(ctx context.Context) error {
 }
 
 // hasTexts reports whether the files have the texts of the proposal now.
-func (b *Book) hasTexts(p *Proposal) bool {
+func (b *ProposalBook) hasTexts(p *KeptProposal) bool {
 	for _, f := range p.Files {
 		if text, err := b.o.Editor.Read(&switchboard.Officer{Operator: true}, f.Path); err != nil || digestOf(text) != f.After {
 			return false
@@ -668,14 +518,14 @@ func (b *Book) hasTexts(p *Proposal) bool {
 }
 
 // record does a step of a proposal between two receipts.
-func (b *Book) record(p *Proposal, by receipt.Subject, method, note string, do func() error) error {
+func (b *ProposalBook) record(p *KeptProposal, by receipt.Subject, method, note string, do func() error) error {
 	return b.o.Record(receipt.Receipt{
 		Kind: receipt.Admin, Tenant: p.Tenant, Principal: by, Method: method, Note: note,
 		Change: receipt.FileChange{File: "proposals/" + p.ID, After: p.Digest},
 	}, do)
 }
 
-func (b *Book) told(p *Proposal, by string) {
+func (b *ProposalBook) told(p *KeptProposal, by string) {
 	if b.o.Told != nil {
 		b.o.Told(p, by)
 	}
@@ -685,7 +535,7 @@ func (b *Book) told(p *Proposal, by string) {
 var errNone = &change.NotFoundError{Text: "there is no proposal of that id that you may see"}
 
 // find returns a proposal that the officer may decide about: one of files that the officer may change.
-func (b *Book) find(ctx context.Context, by *switchboard.Officer, id string) (*Proposal, store.Version, error) {
+func (b *ProposalBook) find(ctx context.Context, by *switchboard.Officer, id string) (*KeptProposal, store.Version, error) {
 	p, version, err := b.load(ctx, id)
 	if err != nil {
 		return nil, 0, err
@@ -697,27 +547,27 @@ func (b *Book) find(ctx context.Context, by *switchboard.Officer, id string) (*P
 }
 
 // sees reports whether the officer may change each file of a proposal.
-func (b *Book) sees(by *switchboard.Officer, p *Proposal) bool {
-	return !slices.ContainsFunc(p.Files, func(f ProposedFile) bool {
+func (b *ProposalBook) sees(by *switchboard.Officer, p *KeptProposal) bool {
+	return !slices.ContainsFunc(p.Files, func(f TouchedFile) bool {
 		_, _, err := b.o.Editor.Permit(by, f.Path)
 		return err != nil
 	})
 }
 
 // List returns the proposals that the officer may see, the newest first.
-func (b *Book) List(ctx context.Context, by *switchboard.Officer) ([]*Proposal, error) {
+func (b *ProposalBook) List(ctx context.Context, by *switchboard.Officer) ([]*KeptProposal, error) {
 	all, err := b.all(ctx)
 	if err != nil {
 		return nil, err
 	}
-	out := []*Proposal{}
+	out := []*KeptProposal{}
 	for _, p := range all {
 		if b.sees(by, p) {
 			p.State = p.stateAt(time.Now())
 			out = append(out, p)
 		}
 	}
-	slices.SortFunc(out, func(a, b *Proposal) int {
+	slices.SortFunc(out, func(a, b *KeptProposal) int {
 		if c := b.Created.Compare(a.Created); c != 0 {
 			return c
 		}
@@ -726,8 +576,8 @@ func (b *Book) List(ctx context.Context, by *switchboard.Officer) ([]*Proposal, 
 	return out, nil
 }
 
-// Show returns a proposal, with what it would change and what people read about it.
-func (b *Book) Show(ctx context.Context, by *switchboard.Officer, id string) (*View, error) {
+// Show returns a proposal with its difference and its text for people.
+func (b *ProposalBook) Show(ctx context.Context, by *switchboard.Officer, id string) (*ProposalView, error) {
 	p, _, err := b.find(ctx, by, id)
 	if err != nil {
 		return nil, err
@@ -737,11 +587,11 @@ func (b *Book) Show(ctx context.Context, by *switchboard.Officer, id string) (*V
 		return nil, err
 	}
 	p.State = p.stateAt(time.Now())
-	return &View{Proposal: *p, Diff: c.Diff, Text: p.text()}, nil
+	return &ProposalView{KeptProposal: *p, Diff: c.Diff, Text: p.text()}, nil
 }
 
 // StateOf returns what an agent may know about its own proposal.
-func (b *Book) StateOf(ctx context.Context, who Proposer, id string) (state State, why string, err error) {
+func (b *ProposalBook) StateOf(ctx context.Context, who Proposer, id string) (state ProposalState, why string, err error) {
 	p, _, err := b.load(ctx, id)
 	if err != nil || p == nil || p.Proposer != who {
 		return "", "", cmpError(err, errNone)
@@ -750,100 +600,4 @@ func (b *Book) StateOf(ctx context.Context, who Proposer, id string) (state Stat
 		why = p.Why
 	}
 	return p.stateAt(time.Now()), why, nil
-}
-
-// all returns all proposals.
-func (b *Book) all(ctx context.Context) ([]*Proposal, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	rows, err := b.o.Store.List(ctx, Group)
-	if err != nil {
-		return nil, switchboard.Unavailable("the proposals cannot be read", err)
-	}
-	var all []*Proposal
-	for _, row := range rows {
-		p := &Proposal{}
-		if json.Unmarshal(row.Data, p) == nil {
-			all = append(all, p)
-		}
-	}
-	return all, nil
-}
-
-// load returns a proposal and its version; nil if there is none.
-func (b *Book) load(ctx context.Context, id string) (*Proposal, store.Version, error) {
-	if len(id) != 10 || strings.Trim(id, "abcdefghijklmnopqrstuvwxyz234567") != "" {
-		return nil, 0, nil
-	}
-	p := &Proposal{}
-	v, err := b.value(ctx, Group, id, p)
-	if err != nil || v == 0 {
-		return nil, 0, err
-	}
-	return p, v, nil
-}
-
-func (b *Book) content(ctx context.Context, id string) (*content, error) {
-	c := &content{}
-	v, err := b.value(ctx, groupContent, id, c)
-	if err == nil && v == 0 {
-		err = errNone
-	}
-	return c, err
-}
-
-// value reads a value into out. The version is 0 if there is none.
-func (b *Book) value(ctx context.Context, group, name string, out any) (store.Version, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	v, err := b.o.Store.Value(ctx, store.Key{Group: group, Name: name})
-	if err == nil && v.Version != 0 {
-		err = json.Unmarshal(v.Data, out)
-	}
-	if err != nil {
-		return 0, switchboard.Unavailable("the proposal cannot be read", err)
-	}
-	return v.Version, nil
-}
-
-// keep stores a new proposal.
-func (b *Book) keep(ctx context.Context, p *Proposal, c *content) error {
-	if err := b.saveContent(ctx, p.ID, c); err != nil {
-		return err
-	}
-	_, err := b.save(ctx, p, 0)
-	return err
-}
-
-func (b *Book) saveContent(ctx context.Context, id string, c *content) error {
-	return b.write(ctx, groupContent, id, store.Any, c, nil)
-}
-
-// save stores a proposal in the place of a version.
-func (b *Book) save(ctx context.Context, p *Proposal, was store.Version) (now store.Version, err error) {
-	p.Changed = time.Now().UTC().Truncate(time.Millisecond)
-	err = b.write(ctx, Group, p.ID, was, p, &now)
-	return now, err
-}
-
-func (b *Book) write(ctx context.Context, group, name string, was store.Version, v any, now *store.Version) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	var text bytes.Buffer
-	e := json.NewEncoder(&text)
-	e.SetEscapeHTML(false) // texts would grow
-	if err := e.Encode(v); err != nil {
-		return err
-	}
-	version, err := b.o.Store.Apply(ctx, store.Change{Group: group, Writes: []store.Write{{Name: name, Was: was, Data: text.Bytes(), TTL: keptFor}}, Durable: true})
-	if now != nil {
-		*now = version
-	}
-	switch {
-	case errors.Is(err, store.ErrConflict):
-		return refuse(switchboard.CodeChangedMeanwhile, "somebody else has just done something with the proposal; look at it again")
-	case err != nil:
-		return switchboard.Unavailable("the proposal cannot be stored", err)
-	}
-	return nil
 }

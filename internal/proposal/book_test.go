@@ -61,10 +61,10 @@ func TestAProposalIsTriedApprovedAppliedAndRolledBack(t *testing.T) {
 // Each gate refuses, says why, and changes nothing.
 func TestWhoMayDoWhatWithAProposal(t *testing.T) {
 	critical := func() *Draft {
-		return &Draft{Note: "another port", Files: []File{{Path: "switchboard.yaml", Text: text(strings.Replace(startFiles["switchboard.yaml"], "7420", "7421", 1))}}}
+		return &Draft{Note: "another port", Files: []FileDraft{{Path: "switchboard.yaml", Text: text(strings.Replace(startFiles["switchboard.yaml"], "7420", "7421", 1))}}}
 	}
 	comment := func() *Draft {
-		return &Draft{Note: "a comment", Files: []File{{Path: tenantFile, Text: text("# new\n" + startFiles[tenantFile])}}}
+		return &Draft{Note: "a comment", Files: []FileDraft{{Path: tenantFile, Text: text("# new\n" + startFiles[tenantFile])}}}
 	}
 	vic := &switchboard.Officer{ID: "vic", Auth: switchboard.AuthPersonKey, Offices: map[switchboard.TenantID][]switchboard.Office{"acme": {switchboard.OfficeViewer}}}
 	uma := &switchboard.Officer{ID: "uma", Auth: switchboard.AuthPersonKey, Offices: map[switchboard.TenantID][]switchboard.Office{"umbrella": {switchboard.OfficeAdmin}}}
@@ -82,7 +82,7 @@ func TestWhoMayDoWhatWithAProposal(t *testing.T) {
 		"another tenant's admin proposes":  {draft: swap("b"), by: uma, want: "not found"},
 		"an admin proposes for operators":  {draft: critical(), by: ann, want: "not found"},
 		"an agent proposes a port":         {draft: critical(), want: "SB-AUTH-002", says: "listen in switchboard.yaml is critical"},
-		"an agent proposes for another":    {draft: &Draft{Note: "x", Files: []File{{Path: "tenants/umbrella/tasks/x.yaml", Text: text("task_id: x\n")}}}, want: "not found"},
+		"an agent proposes for another":    {draft: &Draft{Note: "x", Files: []FileDraft{{Path: "tenants/umbrella/tasks/x.yaml", Text: text("task_id: x\n")}}}, want: "not found"},
 		"the proposer":                     {draft: several(), by: ann, do: yes(ann), want: "SB-AUTH-002", says: "you proposed it"},
 		"the proposer, with another id":    {draft: several(), by: ann, do: yes(other), want: "SB-AUTH-002", says: "you proposed it"},
 		"the person behind the agent":      {draft: several(), do: yes(robotsOwner), want: "SB-AUTH-002", says: "you proposed it"},
@@ -161,9 +161,9 @@ func TestFortyFaultyProposalsAreRefusedAndChangeNothing(t *testing.T) {
 	w := newWorld(t)
 	before := w.files()
 	ok := func(edit func(d *Draft)) *Draft { d := several(); edit(d); return d }
-	claim := func(c Claim) *Draft { return ok(func(d *Draft) { d.Claims = append(d.Claims, c) }) }
+	claim := func(c ProposalClaim) *Draft { return ok(func(d *Draft) { d.Claims = append(d.Claims, c) }) }
 	file := func(name, content string) *Draft {
-		return ok(func(d *Draft) { d.Files = append(d.Files, File{Path: name, Text: &content}) })
+		return ok(func(d *Draft) { d.Files = append(d.Files, FileDraft{Path: name, Text: &content}) })
 	}
 	long := strings.Repeat("x", MaxNote+1)
 	faulty := map[string]struct {
@@ -173,8 +173,8 @@ func TestFortyFaultyProposalsAreRefusedAndChangeNothing(t *testing.T) {
 		"no note":                       {ok(func(d *Draft) { d.Note = " \n" }), "SB-CAP-003"},
 		"a long note":                   {ok(func(d *Draft) { d.Note = long }), "SB-CAP-003"},
 		"no files":                      {ok(func(d *Draft) { d.Files = nil }), "SB-CAP-003"},
-		"65 files":                      {ok(func(d *Draft) { d.Files = make([]File, 65) }), "SB-CAP-003"},
-		"65 claims":                     {ok(func(d *Draft) { d.Claims = make([]Claim, 65) }), "SB-CAP-003"},
+		"65 files":                      {ok(func(d *Draft) { d.Files = make([]FileDraft, 65) }), "SB-CAP-003"},
+		"65 claims":                     {ok(func(d *Draft) { d.Claims = make([]ProposalClaim, 65) }), "SB-CAP-003"},
 		"a text and a deletion":         {ok(func(d *Draft) { d.Files[0].Delete = true }), "SB-CAP-003"},
 		"neither of them":               {ok(func(d *Draft) { d.Files[0].Text = nil }), "SB-CAP-003"},
 		"more than 1 MiB":               {ok(func(d *Draft) { d.Files[0].Text = text(strings.Repeat("#\n", 1<<19) + "#") }), "SB-CAP-003"},
@@ -196,21 +196,21 @@ func TestFortyFaultyProposalsAreRefusedAndChangeNothing(t *testing.T) {
 		"an unknown key":                {file("tenants/acme/tasks/x.yaml", "task_id: x\nrequired: []\n"), "SB-CONF-001"},
 		"a default that is gone":        {ok(func(d *Draft) { d.Files[1].Text = text("tenant: acme\ndefault_task: all\n") }), "SB-CONF-001"},
 		"more than the operator gives":  {ok(func(d *Draft) { d.Files[1].Text = text("tenant: acme\ndefault_task: next\nservers: [c]\n") }), "SB-CONF-001"},
-		"a claim that says nothing":     {claim(Claim{Tenant: "acme"}), "SB-CAP-003"},
-		"a claim that says two things":  {claim(Claim{Tenant: "acme", Unchanged: true, Decisions: 7}), "SB-CAP-003"},
-		"a claim of no tenant":          {claim(Claim{Unchanged: true}), "SB-CAP-003"},
-		"a claim without its task":      {claim(Claim{Tenant: "acme", Lists: "a/one"}), "SB-CAP-003"},
-		"meets without by":              {claim(Claim{Tenant: "acme", Task: "next", Meets: "search:internet"}), "SB-CAP-003"},
-		"meets no VERB:RESOURCE":        {claim(Claim{Tenant: "acme", Task: "next", Meets: "search", By: "b/one"}), "SB-CAP-003"},
-		"a tool without a server":       {claim(Claim{Tenant: "acme", Task: "next", Lists: "one"}), "SB-CAP-003"},
-		"decisions of a year":           {claim(Claim{Tenant: "acme", Decisions: 365}), "SB-CAP-003"},
-		"an unknown change":             {claim(Claim{Tenant: "acme", Decisions: 7, Changes: []ClaimedDecision{{Change: "better"}}}), "SB-CAP-003"},
-		"a task that is not there":      {claim(Claim{Tenant: "acme", Task: "all", Lists: "a/one"}), "SB-CONF-001"},
-		"a tool that it does not get":   {claim(Claim{Tenant: "acme", Task: "next", Lists: "b/two"}), "SB-CONF-001"},
-		"a tool that it gets":           {claim(Claim{Tenant: "acme", Task: "next", Hides: "a/one"}), "SB-CONF-001"},
-		"met by another":                {claim(Claim{Tenant: "acme", Task: "next", Meets: "search:internet", By: "a/one"}), "SB-CONF-001"},
-		"a requirement that it has not": {claim(Claim{Tenant: "acme", Task: "next", Meets: "send:mail", By: "a/one"}), "SB-CONF-001"},
-		"something else changes":        {claim(Claim{Tenant: "acme", Unchanged: true}), "SB-CONF-001"},
+		"a claim that says nothing":     {claim(ProposalClaim{Tenant: "acme"}), "SB-CAP-003"},
+		"a claim that says two things":  {claim(ProposalClaim{Tenant: "acme", Unchanged: true, Decisions: 7}), "SB-CAP-003"},
+		"a claim of no tenant":          {claim(ProposalClaim{Unchanged: true}), "SB-CAP-003"},
+		"a claim without its task":      {claim(ProposalClaim{Tenant: "acme", Lists: "a/one"}), "SB-CAP-003"},
+		"meets without by":              {claim(ProposalClaim{Tenant: "acme", Task: "next", Meets: "search:internet"}), "SB-CAP-003"},
+		"meets no VERB:RESOURCE":        {claim(ProposalClaim{Tenant: "acme", Task: "next", Meets: "search", By: "b/one"}), "SB-CAP-003"},
+		"a tool without a server":       {claim(ProposalClaim{Tenant: "acme", Task: "next", Lists: "one"}), "SB-CAP-003"},
+		"decisions of a year":           {claim(ProposalClaim{Tenant: "acme", Decisions: 365}), "SB-CAP-003"},
+		"an unknown change":             {claim(ProposalClaim{Tenant: "acme", Decisions: 7, Changes: []ClaimedDecision{{Change: "better"}}}), "SB-CAP-003"},
+		"a task that is not there":      {claim(ProposalClaim{Tenant: "acme", Task: "all", Lists: "a/one"}), "SB-CONF-001"},
+		"a tool that it does not get":   {claim(ProposalClaim{Tenant: "acme", Task: "next", Lists: "b/two"}), "SB-CONF-001"},
+		"a tool that it gets":           {claim(ProposalClaim{Tenant: "acme", Task: "next", Hides: "a/one"}), "SB-CONF-001"},
+		"met by another":                {claim(ProposalClaim{Tenant: "acme", Task: "next", Meets: "search:internet", By: "a/one"}), "SB-CONF-001"},
+		"a requirement that it has not": {claim(ProposalClaim{Tenant: "acme", Task: "next", Meets: "send:mail", By: "a/one"}), "SB-CONF-001"},
+		"something else changes":        {claim(ProposalClaim{Tenant: "acme", Unchanged: true}), "SB-CONF-001"},
 		"five looks at decisions":       {ok(func(d *Draft) { d.Claims = append(d.Claims, d.Claims[3], d.Claims[3], d.Claims[3], d.Claims[3]) }), "SB-CAP-003"},
 	}
 	if len(faulty) < 40 {
@@ -233,7 +233,7 @@ func TestAProposalThatHasBecomeFaultyIsRefusedAtThatStep(t *testing.T) {
 		at     string // the step that refuses
 		want   string
 		says   string
-		leaves State
+		leaves ProposalState
 	}{
 		"its file was changed": {func(w *world) { w.write(tenantFile, "tenant: acme\n") }, "approve", "SB-CONF-004", tenantFile, Stale},
 		"its file is gone":     {func(w *world) { w.write(taskFile, "") }, "approve", "SB-CONF-004", taskFile, Stale},
@@ -344,14 +344,14 @@ func TestAProposalThatTakesBackARecentOneNamesIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	back, err := w.propose(bob, &Draft{Note: "as it was", Files: []File{{Path: taskFile, Text: text(startFiles[taskFile])}}})
+	back, err := w.propose(bob, &Draft{Note: "as it was", Files: []FileDraft{{Path: taskFile, Text: text(startFiles[taskFile])}}})
 	if err != nil || !strings.Contains(back.TakesBack, "change 1, which ann made on") || !strings.Contains(back.TakesBack, "as proposal "+p.ID) {
 		t.Fatalf("%+v, %v", back, err)
 	}
 	if v, err := w.Show(t.Context(), ann, back.ID); err != nil || !strings.Contains(v.Text, "it takes back change 1") {
 		t.Errorf("%+v, %v", v, err)
 	}
-	if other, err := w.propose(bob, &Draft{Note: "new", Files: []File{{Path: taskFile, Text: text(startFiles[taskFile] + "# new\n")}}}); err != nil || other.TakesBack != "" {
+	if other, err := w.propose(bob, &Draft{Note: "new", Files: []FileDraft{{Path: taskFile, Text: text(startFiles[taskFile] + "# new\n")}}}); err != nil || other.TakesBack != "" {
 		t.Errorf("%+v, %v", other, err)
 	}
 }
@@ -372,7 +372,7 @@ func TestAProposalThatIsRolledOutElsewhereIsCheckedThen(t *testing.T) {
 			if err := apply(ann)(w, p.ID); reason(err) != "SB-CONF-003" || !strings.Contains(err.Error(), "+task_id: next") {
 				t.Errorf("%v", err)
 			}
-			check := func() State {
+			check := func() ProposalState {
 				t.Helper()
 				if err := w.CheckRolledOut(t.Context()); err != nil {
 					t.Fatal(err)
@@ -410,9 +410,9 @@ func TestAProposalThatIsRolledOutElsewhereIsCheckedThen(t *testing.T) {
 
 func TestTheLastTenBackupsAreKept(t *testing.T) {
 	w := newWorld(t)
-	var first *Proposal
+	var first *KeptProposal
 	for i := range 12 {
-		p, err := w.propose(ann, &Draft{Note: "n", Files: []File{{Path: tenantFile, Text: text(fmt.Sprintf("tenant: acme # %d\ndefault_task: all\n", i))}}})
+		p, err := w.propose(ann, &Draft{Note: "n", Files: []FileDraft{{Path: tenantFile, Text: text(fmt.Sprintf("tenant: acme # %d\ndefault_task: all\n", i))}}})
 		if err == nil {
 			err = apply(ann)(w, p.ID)
 		}
@@ -437,17 +437,17 @@ func TestTheLastTenBackupsAreKept(t *testing.T) {
 
 func TestATenantHasAtMostTwoHundredOpenProposals(t *testing.T) {
 	w := newWorld(t)
-	var p *Proposal
+	var p *KeptProposal
 	var err error
 	for i := range MaxOpen {
-		if p, err = w.propose(ann, &Draft{Note: "n", Files: []File{{Path: tenantFile, Text: text(fmt.Sprintf("tenant: acme # %d\n", i))}}}); err != nil {
+		if p, err = w.propose(ann, &Draft{Note: "n", Files: []FileDraft{{Path: tenantFile, Text: text(fmt.Sprintf("tenant: acme # %d\n", i))}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if _, err := w.propose(ann, swap("b")); reason(err) != "SB-LIFE-004" {
 		t.Errorf("one more: %v", err)
 	}
-	if _, err := w.propose(ops, &Draft{Note: "n", Files: []File{{Path: "taxonomy.yaml", Text: text("resources: {ledger: {}, mail2: {}}\n")}}}); err != nil {
+	if _, err := w.propose(ops, &Draft{Note: "n", Files: []FileDraft{{Path: "taxonomy.yaml", Text: text("resources: {ledger: {}, mail2: {}}\n")}}}); err != nil {
 		t.Errorf("one of the operator: %v", err)
 	}
 	if err := no(bob, "too many")(w, p.ID); err != nil {
@@ -459,7 +459,7 @@ func TestATenantHasAtMostTwoHundredOpenProposals(t *testing.T) {
 }
 
 func TestAnOpenProposalExpires(t *testing.T) {
-	p := &Proposal{State: Open, Created: time.Now().Add(-openFor - time.Second)}
+	p := &KeptProposal{State: Open, Created: time.Now().Add(-openFor - time.Second)}
 	if s := p.stateAt(time.Now()); s != Expired {
 		t.Error(s)
 	}

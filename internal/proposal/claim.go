@@ -13,9 +13,9 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A Claim is one statement about what a proposal does, that Switchboard checks: before people decide, and on the state that is served afterwards. It makes exactly one
-// statement: Meets with By, Lists, Hides, Unchanged or Decisions.
-type Claim struct {
+// A ProposalClaim says one thing about the effect of a proposal. Switchboard checks it before people decide, and again on the served state. Exactly one is set: Meets with By, Lists, Hides,
+// Unchanged or Decisions.
+type ProposalClaim struct {
 	Tenant switchboard.TenantID `json:"tenant" maxLength:"64"`
 	Task   switchboard.TaskID   `json:"task,omitempty" maxLength:"64"`
 
@@ -41,7 +41,7 @@ type ClaimedDecision struct {
 const maxDays = 30
 
 // check refuses a claim that does not make exactly one statement.
-func (c *Claim) check() error {
+func (c *ProposalClaim) check() error {
 	statements := 0
 	for _, set := range []bool{c.Meets != "", c.Lists != "", c.Hides != "", c.Unchanged, c.Decisions != 0} {
 		if set {
@@ -82,16 +82,16 @@ func (c *Claim) check() error {
 }
 
 // tool returns the tool that the claim names, "" if it names none.
-func (c *Claim) tool() string { return c.By + c.Lists + c.Hides }
+func (c *ProposalClaim) tool() string { return c.By + c.Lists + c.Hides }
 
 // server returns the server of that tool.
-func (c *Claim) server() switchboard.ServerID {
+func (c *ProposalClaim) server() switchboard.ServerID {
 	server, _, _ := strings.Cut(c.tool(), "/")
 	return switchboard.ServerID(server)
 }
 
 // String returns the claim as a sentence.
-func (c *Claim) String() string {
+func (c *ProposalClaim) String() string {
 	task := fmt.Sprintf("task %s of %s ", c.Task, c.Tenant)
 	switch {
 	case c.Meets != "":
@@ -116,7 +116,7 @@ func (c *Claim) String() string {
 type claimCheck struct {
 	world  *TaskWorld
 	before Lists // of the tenants that a claim calls unchanged
-	claims []Claim
+	claims []ProposalClaim
 
 	// compare compares the decisions of a tenant since an instant with the world. whole says that the result counts only if all of them were looked at.
 	compare func(ctx context.Context, tenant switchboard.TenantID, since time.Time) (*replay.Diff, error)
@@ -124,7 +124,7 @@ type claimCheck struct {
 }
 
 // broken returns the claims that do not hold, each with the reason. skip leaves claims out.
-func (k *claimCheck) broken(ctx context.Context, skip func(*Claim) bool) []string {
+func (k *claimCheck) broken(ctx context.Context, skip func(*ProposalClaim) bool) []string {
 	out := []string{}
 	for i := range k.claims {
 		c := &k.claims[i]
@@ -139,7 +139,7 @@ func (k *claimCheck) broken(ctx context.Context, skip func(*Claim) bool) []strin
 }
 
 // whyNot returns why a claim does not hold, "" if it does. What cannot be found out does not hold.
-func (k *claimCheck) whyNot(ctx context.Context, c *Claim) string {
+func (k *claimCheck) whyNot(ctx context.Context, c *ProposalClaim) string {
 	switch {
 	case c.Unchanged:
 		return k.whyChanged(ctx, c.Tenant)
@@ -226,7 +226,7 @@ func without(tools, named []string) []string {
 }
 
 // whyDecided returns which recorded decision would have been another.
-func (k *claimCheck) whyDecided(ctx context.Context, c *Claim) string {
+func (k *claimCheck) whyDecided(ctx context.Context, c *ProposalClaim) string {
 	d, err := k.compare(ctx, c.Tenant, time.Now().AddDate(0, 0, -c.Decisions))
 	if err != nil {
 		return "the decisions cannot be compared now"

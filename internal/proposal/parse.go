@@ -63,18 +63,18 @@ func word[T ~string](to *T) document.Type {
 func (d *Draft) keys() *document.Keys {
 	return &document.Keys{Rows: []document.Row{
 		{Key: "note", Type: document.Custom("a text", nil, func(v document.Value) { d.Note = readText(v) }), Required: "say why, to the people who decide"},
-		{Key: "files", Type: document.MapList("a list of files", func() *document.Keys { return (&File{}).keys() }, func(v document.Value) {
+		{Key: "files", Type: document.MapList("a list of files", func() *document.Keys { return (&FileDraft{}).keys() }, func(v document.Value) {
 			for _, item := range v.ReadList(MaxFiles) {
-				var f File
+				var f FileDraft
 				if m, ok := item.Open(f.keys()); ok {
 					m.Read()
 					d.Files = append(d.Files, f)
 				}
 			}
 		}), Required: "a file is {path: …, text: …}"},
-		{Key: "claims", Type: document.MapList("a list of claims", func() *document.Keys { return (&Claim{}).keys() }, func(v document.Value) {
+		{Key: "claims", Type: document.MapList("a list of claims", func() *document.Keys { return (&ProposalClaim{}).keys() }, func(v document.Value) {
 			for _, item := range v.ReadList(MaxClaims) {
-				var c Claim
+				var c ProposalClaim
 				if m, ok := item.Open(c.keys()); ok {
 					m.Read()
 					if err := c.check(); err != nil && !item.Sink.Faulty() {
@@ -87,7 +87,7 @@ func (d *Draft) keys() *document.Keys {
 	}}
 }
 
-func (f *File) keys() *document.Keys {
+func (f *FileDraft) keys() *document.Keys {
 	return &document.Keys{Rows: []document.Row{
 		{Key: "path", Type: word(&f.Path), Required: "name the file, relative to the folder of the configuration"},
 		{Key: "text", Type: document.Custom("the whole text", nil, func(v document.Value) {
@@ -99,7 +99,7 @@ func (f *File) keys() *document.Keys {
 	}}
 }
 
-func (c *Claim) keys() *document.Keys {
+func (c *ProposalClaim) keys() *document.Keys {
 	return &document.Keys{Rows: []document.Row{
 		{Key: "tenant", Type: word(&c.Tenant), Required: "a claim is about a tenant"},
 		{Key: "task", Type: word(&c.Task)},

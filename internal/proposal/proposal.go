@@ -1,4 +1,4 @@
-// Package proposal keeps proposals: changes of the configuration's files that say what they are for, and are made only if that is true.
+// Package proposal keeps proposals. A proposal is a change of the configuration's files with claims about its effect. It is made only if the claims hold.
 //
 // A proposal has files, with their whole new texts, and claims. It is tried on a state that is built aside; people say yes to it, as many as its risk needs; it is
 // applied as one change, and its claims are checked on the state that is then served. If one does not hold, the old files are put back at once.
@@ -34,22 +34,22 @@ const (
 	keptFor = 30 * 24 * time.Hour
 )
 
-// A State says how far a proposal is.
-type State string
+// A ProposalState says how far a proposal is.
+type ProposalState string
 
 // The states.
 const (
-	Open       State = "open"        // it was tried; it waits for persons, or to be applied
-	Applying   State = "applying"    // its files are being exchanged, or its claims checked
-	Applied    State = "applied"     // it is in force, and its claims hold
-	RolledBack State = "rolled_back" // it was in force, and is not any more
-	Failed     State = "failed"      // it was rolled out elsewhere, and a claim does not hold
-	Refused    State = "refused"     // a person has said no
-	Stale      State = "stale"       // its files were changed since it was tried
-	Expired    State = "expired"     // nobody has applied it in time
+	Open       ProposalState = "open"        // it was tried; it waits for persons, or to be applied
+	Applying   ProposalState = "applying"    // its files are being exchanged, or its claims checked
+	Applied    ProposalState = "applied"     // it is in force, and its claims hold
+	RolledBack ProposalState = "rolled_back" // it was in force, and is not any more
+	Failed     ProposalState = "failed"      // it was rolled out elsewhere, and a claim does not hold
+	Refused    ProposalState = "refused"     // a person has said no
+	Stale      ProposalState = "stale"       // its files were changed since it was tried
+	Expired    ProposalState = "expired"     // nobody has applied it in time
 )
 
-// A Proposer is who proposes: an officer, or an agent.
+// A Proposer is the officer or the agent that proposes.
 type Proposer struct {
 	ID         string               `json:"id"`
 	Auth       switchboard.Auth     `json:"auth"`
@@ -76,8 +76,8 @@ func (p *Proposer) isPerson(o *switchboard.Officer) bool {
 	return o.ID == p.ID || o.Credential != "" && o.Credential == p.Credential || p.Agent && (o.ID == switchboard.PersonBehind(p.ID) || strings.HasPrefix(p.ID, o.ID+"@"))
 }
 
-// A File is the change of one file that a proposal wants.
-type File struct {
+// A FileDraft is the change of one file that a proposal wants.
+type FileDraft struct {
 	Path   string  `json:"path" minLength:"1" maxLength:"512" doc:"Relative to the folder of the configuration."`
 	Text   *string `json:"text,omitempty" maxLength:"1048576" doc:"The whole new text; absent if the file is to be deleted."`
 	Delete bool    `json:"delete,omitempty" doc:"Delete the file."`
@@ -85,7 +85,7 @@ type File struct {
 }
 
 // bytes returns the new text, nil for a deletion.
-func (f *File) bytes() []byte {
+func (f *FileDraft) bytes() []byte {
 	if f.Text == nil {
 		return nil
 	}
@@ -94,9 +94,9 @@ func (f *File) bytes() []byte {
 
 // A Draft is what a proposer writes.
 type Draft struct {
-	Note   string  `json:"note" maxLength:"2000" doc:"Why, for the people who decide."`
-	Files  []File  `json:"files" minItems:"1" maxItems:"64" nullable:"false"`
-	Claims []Claim `json:"claims,omitempty" maxItems:"64"`
+	Note   string          `json:"note" maxLength:"2000" doc:"Why, for the people who decide."`
+	Files  []FileDraft     `json:"files" minItems:"1" maxItems:"64" nullable:"false"`
+	Claims []ProposalClaim `json:"claims,omitempty" maxItems:"64"`
 }
 
 // check refuses a draft that is malformed.
@@ -106,7 +106,7 @@ func (d *Draft) check() error {
 	}
 	switch {
 	case strings.TrimSpace(d.Note) == "":
-		return refuse("a proposal needs a note: it says why, to the people who decide")
+		return refuse("a proposal needs a note that says why")
 	case len(d.Note) > MaxNote:
 		return refuse("the note has %d bytes; at most %d", len(d.Note), MaxNote)
 	case len(d.Files) == 0 || len(d.Files) > MaxFiles:
@@ -140,15 +140,15 @@ func (d *Draft) check() error {
 	return nil
 }
 
-// digest returns the SHA-256 of the draft: of what people say yes to.
+// digest returns the SHA-256 of the draft. A yes is a yes to this digest.
 func (d *Draft) digest() string {
 	text, _ := json.Marshal(d) // texts and numbers can be encoded
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])
 }
 
-// A Vote is a person's yes or no.
-type Vote struct {
+// A PersonVote is a person's yes or no.
+type PersonVote struct {
 	By         string           `json:"by"`
 	Auth       switchboard.Auth `json:"auth"`
 	Credential string           `json:"credential,omitempty"`
@@ -157,10 +157,10 @@ type Vote struct {
 	At         time.Time        `json:"at"`
 }
 
-// A Proposal is one proposal as it is stored, without the texts of its files.
-type Proposal struct {
+// A KeptProposal is one proposal as it is stored, without the texts of its files.
+type KeptProposal struct {
 	ID       string               `json:"id"`
-	State    State                `json:"state"`
+	State    ProposalState        `json:"state"`
 	Tenant   switchboard.TenantID `json:"tenant,omitempty"` // whose files it changes; "" means that some are the operator's
 	Proposer Proposer             `json:"proposer"`
 	Note     string               `json:"note"`
@@ -168,18 +168,18 @@ type Proposal struct {
 	Created  time.Time            `json:"created"`
 	Changed  time.Time            `json:"changed"` // its state
 
-	Files  []ProposedFile `json:"files"`
-	Claims []Claim        `json:"claims"`
+	Files  []TouchedFile   `json:"files"`
+	Claims []ProposalClaim `json:"claims"`
 
 	Review // what the people who decide read
 
-	Votes []Vote `json:"votes"`
+	Votes []PersonVote `json:"votes"`
 
 	Outcome // how it was applied
 }
 
-// A ProposedFile is a file of a proposal, with the digests of the texts before and after; "" means that there is no file.
-type ProposedFile struct {
+// A TouchedFile is a file of a proposal, with the digests of the texts before and after; "" means that there is no file.
+type TouchedFile struct {
 	Path   string               `json:"path"`
 	Tenant switchboard.TenantID `json:"tenant,omitempty"` // whose file it is
 	Before string               `json:"before_digest,omitempty"`
@@ -224,7 +224,7 @@ type content struct {
 type Lists map[switchboard.TenantID]map[switchboard.TaskID][]string
 
 // yeses returns the number of persons who have said yes.
-func (p *Proposal) yeses() int {
+func (p *KeptProposal) yeses() int {
 	n := 0
 	for _, v := range p.Votes {
 		if v.Yes {
@@ -235,7 +235,7 @@ func (p *Proposal) yeses() int {
 }
 
 // stateAt returns the state at an instant.
-func (p *Proposal) stateAt(now time.Time) State {
+func (p *KeptProposal) stateAt(now time.Time) ProposalState {
 	if p.State == Open && now.Sub(p.Created) > openFor {
 		return Expired
 	}
@@ -243,7 +243,7 @@ func (p *Proposal) stateAt(now time.Time) State {
 }
 
 // wish returns the change that makes the files of a draft, in the place of those that were tried.
-func (p *Proposal) wish(d *Draft, by switchboard.Officer) change.Wish {
+func (p *KeptProposal) wish(d *Draft, by switchboard.Officer) change.Wish {
 	w := change.Wish{By: by, Reason: p.Note, Source: "proposal " + p.ID, SkipPast: true}
 	for i := range d.Files {
 		f := change.FileWish{Path: d.Files[i].Path, Text: d.Files[i].bytes()}
@@ -270,7 +270,7 @@ func needed(r Risk, holds bool) int {
 	return 2
 }
 
-// A TaskWorld is one state, in force or built aside, and what is known of past decisions under it.
+// A TaskWorld is one state, in force or built aside, with its configuration.
 type TaskWorld struct {
 	*change.TaskState
 	Config *config.Config
@@ -295,8 +295,8 @@ func (w *TaskWorld) lists(ctx context.Context, tenants []switchboard.TenantID) (
 // maxTasks limits the tasks that the claims of one proposal look at.
 const maxTasks = 500
 
-// tenantsOf returns the tenants whose tasks the claims look at as a whole, sorted.
-func tenantsOf(claims []Claim) []switchboard.TenantID {
+// tenantsOf returns the tenants that a claim calls unchanged, sorted.
+func tenantsOf(claims []ProposalClaim) []switchboard.TenantID {
 	var out []switchboard.TenantID
 	for i := range claims {
 		if claims[i].Unchanged {
@@ -308,10 +308,10 @@ func tenantsOf(claims []Claim) []switchboard.TenantID {
 }
 
 // Public returns the proposal without what identifies credentials.
-func (p *Proposal) Public() Proposal {
+func (p *KeptProposal) Public() KeptProposal {
 	out := *p
 	out.Proposer.Credential = ""
-	out.Votes = slices.Clone(p.Votes)
+	out.Votes = append([]PersonVote{}, p.Votes...)
 	for i := range out.Votes {
 		out.Votes[i].Credential = ""
 	}

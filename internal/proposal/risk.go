@@ -60,7 +60,7 @@ var fileKinds = sync.OnceValue(func() map[string]config.FileKind {
 	return out
 })
 
-// riskOfKey returns the risk of a part of a file: critical for what the table does not have.
+// riskOfKey returns the risk of a part of a file. A part without a row is critical.
 func riskOfKey(kind string, c *document.PathChange) Risk {
 	if kind == "switchboard" && c.Path == "servers.ID.sandbox" && c.After != nil && c.After.Text == "strict" {
 		return High // the strictest walls: no other change of them is harmless
@@ -71,8 +71,8 @@ func riskOfKey(kind string, c *document.PathChange) Risk {
 	return Critical
 }
 
-// partsOf returns the parts that a change of a file touches, the riskiest first. main is the name of the main file; real is the path of the file with all links
-// followed: what counts is which file it is, whatever the proposal calls it.
+// partsOf returns the parts that a change of a file touches, the riskiest first. main is the name of the main file. real is the path of the file with all links
+// followed; it decides the kind of the file, and name does not.
 func partsOf(main, name, real string, before, after []byte) []RiskyPart {
 	if string(before) == string(after) && (before == nil) == (after == nil) {
 		return []RiskyPart{{name, "nothing", Low}}
@@ -157,7 +157,7 @@ func riskOf(parts []RiskyPart) Risk {
 	return worst
 }
 
-// need says who must say yes to a proposal, in words.
+// need names the people that must say yes.
 func (r Risk) need() string {
 	switch r {
 	case Low:

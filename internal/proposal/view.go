@@ -7,9 +7,9 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/shown"
 )
 
-// A View is a proposal as people read it.
-type View struct {
-	Proposal
+// A ProposalView is a proposal as people read it.
+type ProposalView struct {
+	KeptProposal
 	Diff string `json:"diff"` // of the files, unified: a patch for those who roll files out themselves
 	Text string `json:"text"` // what a yes would do; nothing in it can look like another line of it
 }
@@ -17,7 +17,7 @@ type View struct {
 const textColumns = 100
 
 // text writes what a person reads before saying yes. What others have written is escaped.
-func (p *Proposal) text() string {
+func (p *KeptProposal) text() string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	who := "officer"

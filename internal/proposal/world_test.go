@@ -44,9 +44,9 @@ func (l *ledger) Add(r *receipt.Receipt) string {
 	return fmt.Sprint("n1/", len(l.written))
 }
 
-// A world is a Book over a folder with two tenants. Each server has the tools one and two.
+// A world is a book over a folder with two tenants. Each server has the tools one and two.
 type world struct {
-	*Book
+	*ProposalBook
 	t      *testing.T
 	dir    string
 	store  store.Store
@@ -203,7 +203,7 @@ func (w *world) start() {
 		},
 		Compare: func(context.Context, replay.Bounds, *replay.Proposal) (*replay.Diff, error) { return w.diff(), nil },
 	})
-	w.Book = New(Options{
+	w.ProposalBook = New(Options{
 		Editor: editor, Store: st, Log: slog.New(slog.DiscardHandler),
 		Record: func(r receipt.Receipt, do func() error) error {
 			id, err := w.ledger.Write(context.Background(), &r)
@@ -219,7 +219,7 @@ func (w *world) start() {
 		},
 		Served:  func() *TaskWorld { return &TaskWorld{tasksOf(w.served, w.lie), w.served} },
 		Compare: func(context.Context, replay.Bounds, *config.Config) (*replay.Diff, error) { return w.diff(), nil },
-		Told:    func(p *Proposal, by string) { w.told = append(w.told, fmt.Sprint(p.State, " by ", by)) },
+		Told:    func(p *KeptProposal, by string) { w.told = append(w.told, fmt.Sprint(p.State, " by ", by)) },
 	})
 }
 
@@ -253,7 +253,7 @@ func tasksOf(c *config.Config, lie func([]string) []string) *change.TaskState {
 			tenant := c.Tenants[t]
 			out := change.TaskTools{Tools: []string{}}
 			for _, r := range tenant.Tasks[id].Requirements {
-				met := change.MetRequirement{Name: string(r.Verb) + ":" + string(r.Resource)}
+				met := change.ServedRequirement{Name: string(r.Verb) + ":" + string(r.Resource)}
 				for _, s := range tenant.Servers {
 					for _, name := range []string{"one", "two"} {
 						tool := string(s) + "/" + name
@@ -295,7 +295,7 @@ var (
 func text(s string) *string { return &s }
 
 // propose creates a proposal by an officer.
-func (w *world) propose(by *switchboard.Officer, d *Draft) (*Proposal, error) {
+func (w *world) propose(by *switchboard.Officer, d *Draft) (*KeptProposal, error) {
 	return w.Create(w.t.Context(), ByOfficer(by), by, d)
 }
 
@@ -317,8 +317,8 @@ func reason(err error) string {
 func swap(server string) *Draft {
 	return &Draft{
 		Note:  "b is faster",
-		Files: []File{{Path: taskFile, Text: text(fmt.Sprintf("task_id: all\nrequired_capabilities: [{tools: [\"%s/*\"]}]\n", server))}},
-		Claims: []Claim{
+		Files: []FileDraft{{Path: taskFile, Text: text(fmt.Sprintf("task_id: all\nrequired_capabilities: [{tools: [\"%s/*\"]}]\n", server))}},
+		Claims: []ProposalClaim{
 			{Tenant: "acme", Task: "all", Lists: server + "/one"}, {Tenant: "acme", Task: "all", Lists: server + "/two"},
 			{Tenant: "acme", Task: "all", Hides: "a/one"}, {Tenant: "acme", Task: "all", Hides: "a/two"},
 			{Tenant: "acme", Unchanged: true}, {Tenant: "umbrella", Unchanged: true},
@@ -330,12 +330,12 @@ func swap(server string) *Draft {
 func several() *Draft {
 	return &Draft{
 		Note: "one task, and the search",
-		Files: []File{
+		Files: []FileDraft{
 			{Path: "tenants/acme/tasks/next.yaml", Text: text("task_id: next\nrequired_capabilities: [{verb: search, resource: internet}, {tools: [\"a/*\"]}]\n")},
 			{Path: tenantFile, Text: text("tenant: acme\ndefault_task: next\nranking: {prefer: [{verb: search, resource: internet, servers: [b]}]}\n")},
 			{Path: taskFile, Delete: true},
 		},
-		Claims: []Claim{
+		Claims: []ProposalClaim{
 			{Tenant: "acme", Task: "next", Meets: "search:internet", By: "b/one"}, {Tenant: "acme", Task: "next", Hides: "b/two"}, {Tenant: "umbrella", Unchanged: true}, {Tenant: "acme", Decisions: 7},
 		},
 	}
@@ -344,8 +344,8 @@ func several() *Draft {
 func join(lines ...string) string { return strings.Join(lines, "\n") }
 
 // stored returns a proposal as it is stored.
-func (w *world) stored(id string) (*Proposal, store.Version, error) {
-	return w.Book.load(w.t.Context(), id)
+func (w *world) stored(id string) (*KeptProposal, store.Version, error) {
+	return w.ProposalBook.load(w.t.Context(), id)
 }
 
 func (w *world) remove(name string) {

@@ -99,7 +99,7 @@ func TestAProposalIsMadeShownAppliedAndTakenBack(t *testing.T) {
 	if out := as("admin", 0, "diff", id); !strings.Contains(out, "-default_task: all\n+default_task: next\n") || !strings.Contains(out, "+task_id: next\n") {
 		t.Errorf("the difference:\n%s", out)
 	}
-	if out := as("other admin", 1, "show", id); !strings.Contains(out, "no proposal of that id") {
+	if out := as("other admin", 2, "show", id); !strings.Contains(out, "no proposal of that id") {
 		t.Errorf("another tenant's admin: %s", out)
 	}
 	if out := as("admin", 1, "approve", id); !strings.Contains(out, "you proposed it") {

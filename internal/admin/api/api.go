@@ -73,7 +73,7 @@ type PeopleOptions struct {
 	Approvals *approvals.Decider
 	Pins      *pins.Registrar
 	Trier     *trial.Trier
-	Proposals *proposal.Book
+	Proposals *proposal.ProposalBook
 }
 
 // An API answers the requests of officers. Use New. It is safe for concurrent use.

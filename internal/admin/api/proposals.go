@@ -14,8 +14,8 @@ type proposalRoutes struct{ *API }
 
 type proposalList struct {
 	Body struct {
-		Proposals []*proposal.Proposal `json:"proposals" doc:"The newest first. Proposals that have ended are kept for 30 days."`
-		Next      string               `json:"next,omitempty" doc:"Ask again with after=NEXT for the rest."`
+		Proposals []*proposal.KeptProposal `json:"proposals" doc:"The newest first. Proposals that have ended are kept for 30 days."`
+		Next      string                   `json:"next,omitempty" doc:"Ask again with after=NEXT for the rest."`
 	}
 }
 
@@ -38,15 +38,15 @@ func (n *proposalNote) note() string {
 	return n.Body.Note
 }
 
-type proposalAnswer struct{ Body proposal.Proposal }
+type proposalAnswer struct{ Body proposal.KeptProposal }
 
 // placeOfProposal returns the place of a proposal in the list. A newer one has a smaller place.
-func placeOfProposal(p *proposal.Proposal) string {
+func placeOfProposal(p *proposal.KeptProposal) string {
 	return fmt.Sprintf("%016x %s", math.MaxInt64-p.Created.UnixNano(), p.ID)
 }
 
 // answer returns a proposal, or the error of a step.
-func (a proposalRoutes) answer(p *proposal.Proposal, err error) (*proposalAnswer, error) {
+func (a proposalRoutes) answer(p *proposal.KeptProposal, err error) (*proposalAnswer, error) {
 	if err != nil {
 		return nil, changed(err)
 	}
@@ -75,13 +75,13 @@ func (a proposalRoutes) add() {
 			return a.answer(a.o.People.Proposals.Create(ctx, proposal.ByOfficer(q.officer), q.officer, &in.Body))
 		})
 	add(a.API, route{id: "read-proposal", method: http.MethodGet, path: "/v1/proposals/{proposal}", needs: anyOffice, summary: "One proposal, as a person must read it before deciding, with the difference of its files"},
-		func(ctx context.Context, q asked, in *ProposalPath) (*struct{ Body proposal.View }, error) {
+		func(ctx context.Context, q asked, in *ProposalPath) (*struct{ Body proposal.ProposalView }, error) {
 			v, err := a.o.People.Proposals.Show(ctx, q.officer, in.Proposal)
 			if err != nil {
 				return nil, changed(err)
 			}
-			v.Proposal = v.Public()
-			return &struct{ Body proposal.View }{*v}, nil
+			v.KeptProposal = v.Public()
+			return &struct{ Body proposal.ProposalView }{*v}, nil
 		})
 	add(a.API, route{id: "approve-proposal", method: http.MethodPost, path: "/v1/proposals/{proposal}/approve", needs: anyOffice, errors: conflict, summary: "Say yes to a proposal of somebody else"},
 		func(ctx context.Context, q asked, in *proposalNote) (*proposalAnswer, error) {
