@@ -322,7 +322,14 @@ func (c *configHistoryCmd) Run(ctx context.Context, io streams) error {
 		if h.Reverts != "" {
 			why = strings.TrimSpace("reverts " + h.Reverts + " " + why)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", h.ID, h.When.Local().Format(time.DateTime), h.By, h.Office, h.Path, why)
+		if h.Source != "" {
+			why = strings.TrimSpace(h.Source + ": " + why)
+		}
+		path := h.Path
+		if len(h.More) > 0 {
+			path += " and " + count(len(h.More), "more file")
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", h.ID, h.When.Local().Format(time.DateTime), h.By, h.Office, path, why)
 	}
 	return w.Flush()
 }

@@ -481,7 +481,7 @@ func (s *demoStory) sayYesInAdvance(ctx context.Context) error {
 func (s *demoStory) changeFile(ctx context.Context) error {
 	const text = "server: nimbus\nprovides:\n  - {capability: web.search@^1, tools: {search: {tool: web_search, map: {text: query, most: count}}}}\n"
 	const reason = "nimbus provides web.search again, and costs nothing this month"
-	made, err := app.EditorOf(s.a).Apply(ctx, change.Wish{Path: "overlays/nimbus.yaml", Text: []byte(text), By: demoPerson, Reason: reason})
+	made, err := app.EditorOf(s.a).Apply(ctx, change.Wish{FileWish: change.FileWish{Path: "overlays/nimbus.yaml", Text: []byte(text)}, By: demoPerson, Reason: reason})
 	if err != nil {
 		return err
 	}

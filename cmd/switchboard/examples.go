@@ -292,6 +292,38 @@ var examples = map[string][]string{
 		"switchboard metrics --tenant acme",
 		"switchboard metrics --history --step 15m --since 3d",
 	},
+	"proposals list": {
+		"switchboard proposals list",
+		"switchboard proposals list --json",
+	},
+	"proposals create": {
+		"switchboard proposals create --file proposal.yaml",
+		"switchboard proposals create --file - < proposal.json",
+	},
+	"proposals show": {
+		"switchboard proposals show k3fqx2mz7a",
+		"switchboard proposals show k3fqx2mz7a --json",
+	},
+	"proposals diff": {
+		"switchboard proposals diff k3fqx2mz7a",
+		"switchboard proposals diff k3fqx2mz7a --json    # as a text, to be applied by git",
+	},
+	"proposals approve": {
+		"switchboard proposals approve k3fqx2mz7a",
+		"switchboard proposals approve k3fqx2mz7a --note \"as agreed on Monday\"",
+	},
+	"proposals refuse": {
+		"switchboard proposals refuse k3fqx2mz7a --note \"brave has no contract with us\"",
+		"switchboard proposals refuse k3fqx2mz7a --note \"not this week\" --json",
+	},
+	"proposals apply": {
+		"switchboard proposals apply k3fqx2mz7a",
+		"switchboard proposals apply k3fqx2mz7a --json",
+	},
+	"proposals roll-back": {
+		"switchboard proposals roll-back k3fqx2mz7a",
+		"switchboard proposals roll-back k3fqx2mz7a --note \"searches fail\"",
+	},
 	"config files": {
 		"switchboard config files",
 		"switchboard config files --json",

@@ -51,6 +51,8 @@ var parity = map[string][]string{
 	"config history": {"list-changes"},
 	"config show":    {"read-change"},
 	"config revert":  {"revert-change"},
+	"proposals list": {"list-proposals"}, "proposals create": {"create-proposal"}, "proposals show": {"read-proposal"}, "proposals diff": {"read-proposal"},
+	"proposals approve": {"approve-proposal"}, "proposals refuse": {"refuse-proposal"}, "proposals apply": {"apply-proposal"}, "proposals roll-back": {"roll-back-proposal"},
 	"key new":        {"here: the key must not leave the machine that makes it"},
 	"key list":       {"list-keys"},
 	"key rotate":     {"here: the key must not leave the machine that makes it"},

@@ -28,7 +28,7 @@ func HTTPStatus(code switchboard.Code) int {
 		return http.StatusUnprocessableEntity
 	case switchboard.CodeChangedMeanwhile:
 		return http.StatusPreconditionFailed
-	case switchboard.CodeNotChangedHere:
+	case switchboard.CodeNotChangedHere, switchboard.CodeProposal:
 		return http.StatusConflict
 	case switchboard.CodeStoreUnavailable, switchboard.CodeReceipt, switchboard.CodeProviderAway:
 		return http.StatusServiceUnavailable

@@ -50,6 +50,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/pin"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/preview"
+	"github.com/summit-switchboard/switchboard/internal/proposal"
 	"github.com/summit-switchboard/switchboard/internal/recall"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/replay"
@@ -211,6 +212,8 @@ type adminParts struct {
 	approvals   *approval.Keeper
 	decider     *approvals.Decider
 	standing    *standing.Yeskeeper
+	proposals   *proposal.ProposalBook
+	reread      signal // the files were read again
 
 	pageParts
 }
@@ -243,6 +246,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	}
 	started := time.Now()
 	a := &App{options: o, log: o.Log, ready: make(chan struct{}), keysChanged: make(signal, 1), memory: heap.NewFreer(heap.Free)}
+	a.admin.reread = make(signal, 1)
 	a.suspects = newSuspectLog(o.Log, a.state.Load)
 	a.engine = policy.NewEngine(0, 0)
 	a.files = watch.NewFiles(o.Log)
@@ -419,6 +423,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Configuration: a.served, Revoked: a.admin.revoked, Events: a.admin.events, Fleet: a.fleet, Health: a.health, Ledger: a.ledger, Cluster: a.cluster, Store: a.store, Stopping: a.grace.ctx, Log: o.Log,
 	})
 	a.admin.decider = newDecider(a, current, actions)
+	a.admin.proposals = newProposals(a, actions)
 	a.admin.page = page.New(page.Options{
 		Providers: a.admin.providers, Sessions: a.admin.sessions, Officers: func() *identity.Officers { return a.state.Load().Officers }, URL: current.adminURL,
 		Tenants: func() []switchboard.TenantID { return admin.TenantIDs(a.admin.reads) }, Version: o.Version, Cursor: a.admin.events.End, API: func(officer *switchboard.Officer) http.Handler { return api.HandlerFor(a.admin.api, officer) },
@@ -451,7 +456,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		},
 		Reader: a.admin.reads, Scraper: scraper,
 		Actions: actions,
-		Editor:  a.admin.editor, Events: a.admin.events, People: api.PeopleOptions{Page: a.admin.page, Sessions: a.admin.sessions, Approvals: a.admin.decider, Pins: newRegistrar(a, actions), Trier: newTrier(a), Verifier: a.verifier},
+		Editor:  a.admin.editor, Events: a.admin.events, People: api.PeopleOptions{Page: a.admin.page, Sessions: a.admin.sessions, Approvals: a.admin.decider, Pins: newRegistrar(a, actions), Trier: newTrier(a), Verifier: a.verifier, Proposals: a.admin.proposals},
 		Keys: a.keys, DigestRequest: a.ledger.Digests().AdminRequest,
 		Authenticate: front{a, current}.authenticateOfficer, URL: current.adminURL, Version: o.Version, Stopping: a.grace.ctx, Log: o.Log,
 	})
@@ -512,6 +517,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.work.Go(func() { a.sweepExpired(ctx) })
 	a.work.Go(func() { a.admin.notices.Run(ctx) })
 	a.work.Go(func() { tellAsked(ctx, a) })
+	a.work.Go(func() { followProposals(ctx, a) })
 	if len(c.Vault.Keys) > 1 {
 		a.work.Go(func() { resealConnections(ctx, a.vault, o.Log) })
 	}

@@ -190,7 +190,33 @@ func (a *fileChanges) tryFrom(ctx context.Context, was *servingState, replace ma
 	if len(replace) > 0 { // with faults, too: a reload serves the parts that have none
 		a.compareTasks(ctx, t, slices.Sorted(maps.Keys(replace)), was, next)
 	}
+	t.Aside = a.tasksOf(next.State)
 	return t, nil
+}
+
+// tasksOf returns a state as far as tasks show it.
+func (a *fileChanges) tasksOf(s *bind.State) *change.TaskState {
+	seen := a.binder.Observe(run.Before{})
+	return &change.TaskState{
+		Tasks: func(tenant switchboard.TenantID) []switchboard.TaskID {
+			if s.Tenants[tenant] == nil {
+				return nil
+			}
+			return s.Tenants[tenant].TaskIDs()
+		},
+		Look: func(ctx context.Context, tenant switchboard.TenantID, task switchboard.TaskID) change.TaskTools {
+			tried := new(bind.TriedTools).ToolsOf(ctx, s, tenant, task, seen)
+			out := change.TaskTools{Tools: tried.Tools, Why: tried.Why}
+			for _, m := range tried.Met {
+				name := m.Requirement.String()
+				if r := m.Requirement; r.Verb != "" { // its constraints do not name it
+					name = string(r.Verb) + ":" + string(r.Resource)
+				}
+				out.Requirements = append(out.Requirements, change.ServedRequirement{Name: name, Tools: m.Tools})
+			}
+			return out
+		},
+	}
 }
 
 // compareTasks adds the tasks to t, with the tools that each gets by the two states, decided for a caller that may bind it. It begins with the tenants that
@@ -226,10 +252,11 @@ func (a *fileChanges) compareTasks(ctx context.Context, t *change.Reading, chang
 				t.Untried = append(t.Untried, one)
 				continue
 			}
-			one.Before, one.Why = a.before.ToolsOf(ctx, was.State, tenant, task, seen)
-			one.After = one.Before
+			now := a.before.ToolsOf(ctx, was.State, tenant, task, seen)
+			one.Before, one.After, one.Why = now.Tools, now.Tools, now.Why
 			if next.Tenants[tenant] != was.Tenants[tenant] { // else it is decided alike
-				one.After, one.Why = new(bind.TriedTools).ToolsOf(ctx, next.State, tenant, task, seen)
+				then := new(bind.TriedTools).ToolsOf(ctx, next.State, tenant, task, seen)
+				one.After, one.Why = then.Tools, then.Why
 			}
 			if !slices.Equal(one.Before, one.After) || one.Why != "" && len(one.Before) > 0 {
 				t.Tasks = append(t.Tasks, one)

@@ -104,6 +104,7 @@ func (a *App) watch(ctx context.Context, reload <-chan os.Signal, newWatcher fun
 func (a *App) reload(ctx context.Context, differs func()) {
 	a.reloading.mu.Lock()
 	defer a.reloading.mu.Unlock()
+	defer a.admin.reread.send()
 	was := a.state.Load()
 	r, err := a.rereadConfig(ctx, was)
 	same := err == nil && r == was.loadedConfig

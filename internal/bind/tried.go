@@ -33,46 +33,62 @@ type triedKey struct {
 type triedTask struct {
 	principal switchboard.Principal
 	seen      decide.Observed
-	tools     []string
-	why       string
+	TriedTask
 }
 
-// ToolsOf returns the tools that a task gets by a state, for a principal that may bind it, and why it gets none. seen is what decisions read of the world now.
-func (m *TriedTools) ToolsOf(ctx context.Context, s *State, tenant switchboard.TenantID, task switchboard.TaskID, seen decide.Observed) (tools []string, why string) {
+// A TriedTask says which tools a task would get.
+type TriedTask struct {
+	Tools []string // server/tool, in the order of the list
+	Met   []MetRequirement
+	Why   string // why it gets none
+}
+
+// A MetRequirement is a requirement with the tools that were selected for it.
+type MetRequirement struct {
+	Requirement *switchboard.Requirement
+	Tools       []string // server/tool
+}
+
+// ToolsOf returns the tools that a task gets by a state, for a principal that may bind it. seen is what decisions read of the world now.
+func (m *TriedTools) ToolsOf(ctx context.Context, s *State, tenant switchboard.TenantID, task switchboard.TaskID, seen decide.Observed) TriedTask {
 	p, ok := s.Ring.Someone(tenant, task)
 	if !ok {
-		return []string{}, "no key may bind it"
+		return TriedTask{Tools: []string{}, Why: "no key may bind it"}
 	}
 	p, err := s.CurrentPrincipal(p)
 	if err != nil {
-		return []string{}, textOfRefusal(err)
+		return TriedTask{Tools: []string{}, Why: textOfRefusal(err)}
 	}
 	if known := m.find(s, triedKey{tenant, task}); known != nil && reflect.DeepEqual(known.principal, p) && reflect.DeepEqual(known.seen, seen) {
-		return known.tools, known.why
+		return known.TriedTask
 	}
 	if t := s.Tenants[tenant]; t != nil {
 		policy.KeepTerms(t.Rules)
 	}
 	d, err := s.DecideConfigured(ctx, p, task, seen, time.Now())
 	if err != nil {
-		return []string{}, textOfRefusal(err)
+		return TriedTask{Tools: []string{}, Why: textOfRefusal(err)}
 	}
-	tools = []string{}
+	out := TriedTask{Tools: []string{}}
 	if err := d.Err(); err != nil {
-		why = textOfRefusal(err)
+		out.Why = textOfRefusal(err)
 	} else {
 		for _, o := range d.Outcomes {
+			met := MetRequirement{Requirement: o.Requirement}
 			for _, c := range o.Selected {
-				if name := c.Tool.ID.String(); !slices.Contains(tools, name) {
-					tools = append(tools, name)
+				name := c.Tool.ID.String()
+				met.Tools = append(met.Tools, name)
+				if !slices.Contains(out.Tools, name) {
+					out.Tools = append(out.Tools, name)
 				}
 			}
+			out.Met = append(out.Met, met)
 		}
 	}
 	if d.Now.IsZero() && !policyHasFailed(d) {
-		m.keep(s, triedKey{tenant, task}, triedTask{p, seen, tools, why})
+		m.keep(s, triedKey{tenant, task}, triedTask{p, seen, out})
 	}
-	return tools, why
+	return out
 }
 
 // find returns what is known about a task by a state; nil if nothing is.

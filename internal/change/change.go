@@ -79,6 +79,8 @@ type Options struct {
 	Intent func(ctx context.Context, r receipt.Receipt, since time.Time) (id string, err error)
 
 	Timeout time.Duration // for the store and the receipts of one change
+
+	reached func(step string) // of tests: a step of a change was reached
 }
 
 // A Reading is what Options.Try has found.
@@ -90,6 +92,29 @@ type Reading struct {
 	Same     []TaskChange // that would get the tools that they get now
 	Untried  []TaskChange // whose tools are not known, because there are too many tasks; without tools
 	Changed  string       // what differs from the configuration in force, in words
+
+	Aside *TaskState // the state that was built aside; nil if there is none
+}
+
+// A TaskState is one state, in force or built aside, as far as tasks show it.
+type TaskState struct {
+	Tasks func(switchboard.TenantID) []switchboard.TaskID // of the tenant, sorted
+
+	// Look returns which tools a task gets now, and for which requirements.
+	Look func(ctx context.Context, tenant switchboard.TenantID, task switchboard.TaskID) TaskTools
+}
+
+// TaskTools are the tools of a task.
+type TaskTools struct {
+	Tools        []string // server/tool, in the order of the list
+	Requirements []ServedRequirement
+	Why          string // why it could not start
+}
+
+// A ServedRequirement is a requirement of a task, with the tools that were selected for it.
+type ServedRequirement struct {
+	Name  string   // verb:resource, or as the task names it otherwise
+	Tools []string // server/tool
 }
 
 // A TaskChange says how the tools of a task would change.
@@ -188,6 +213,15 @@ func (e *Editor) Permit(by *switchboard.Officer, name string) (tenant switchboar
 
 // maxListed is how many files Files returns at most, because it reads each of them.
 const maxListed = 100
+
+// MainFile returns the name of the main file.
+func MainFile(e *Editor) string { return filepath.Base(e.o.File) }
+
+// PlaceOf names the files among those of other machines that share the store.
+func PlaceOf(e *Editor) string { return e.o.Place }
+
+// ModeOf says which changes may be made here.
+func ModeOf(e *Editor) config.EditMode { return e.o.Edit() }
 
 // Files returns the files behind the path after that the officer may change, sorted by path: at most limit, and at most maxListed. next is not ""
 // if there are more: ask for those behind it.
@@ -295,17 +329,32 @@ func (e *Editor) locate(name string) (string, error) {
 	return target, nil
 }
 
-// A Wish is a change that an officer wishes.
+// A Wish is a change that an officer wishes: of one file, or of several at once.
 type Wish struct {
-	Path    string
-	Text    []byte // the whole file; nil deletes it
-	IfMatch string // the entity tag of the content that it replaces; "" means that there must be no file
+	FileWish
+
+	// More are further files. All of them are changed, or none: no reader of the configuration sees a part of the change.
+	More []FileWish
+
 	By      switchboard.Officer
 	Reason  string
 	Reverts string // the id of the change that it reverts
+	Source  string // what it carries out, such as a proposal
 
 	SkipPast bool // a trial does not look at past decisions
 }
+
+// A FileWish is the change of one file.
+type FileWish struct {
+	Path    string
+	Text    []byte // the whole file; nil deletes it
+	IfMatch string // the entity tag of the content that it replaces; "" means that there must be no file
+
+	DropFolder bool // see config.JournaledFile
+}
+
+// Files returns the wishes of all files.
+func (w *Wish) Files() []FileWish { return append([]FileWish{w.FileWish}, w.More...) }
 
 // A Trial says what a change would do.
 type Trial struct {
@@ -324,18 +373,25 @@ type Trial struct {
 	Past *PastDecisions `json:"past,omitempty"`
 
 	proposed *config.Config // nil if it is refused as a whole
+	aside    *TaskState
 }
+
+// Aside returns the state that the change would make; nil if the change would be refused.
+func (t *Trial) Aside() *TaskState { return t.aside }
+
+// Proposed returns the configuration that the change would make; nil if it would be refused as a whole.
+func (t *Trial) Proposed() *config.Config { return t.proposed }
 
 // maxSame limits the tasks of a trial that stay as they are.
 const maxSame = 20
 
 // Try says what the change would do, and changes nothing.
 func (e *Editor) Try(ctx context.Context, w Wish) (*Trial, error) {
-	tenant, office, err := e.Permit(&w.By, w.Path)
+	tenant, office, err := permitAll(e, &w)
 	if err != nil {
 		return nil, err
 	}
-	old, err := e.read(w.Path)
+	old, err := readAll(e, &w)
 	if err != nil {
 		return nil, err
 	}
@@ -346,27 +402,37 @@ func (e *Editor) Try(ctx context.Context, w Wish) (*Trial, error) {
 	return t, err
 }
 
-func (e *Editor) try(ctx context.Context, w Wish, tenant switchboard.TenantID, office switchboard.Office, old []byte) (*Trial, error) {
-	if most := config.MaxBytes(w.Path); len(w.Text) > most {
-		return nil, &switchboard.Error{Code: switchboard.CodeConfig, Text: fmt.Sprintf("the file would have %d bytes; at most %d", len(w.Text), most)}
+// try is Try; old are the present contents of the files, in the order of w.Files.
+func (e *Editor) try(ctx context.Context, w Wish, tenant switchboard.TenantID, office switchboard.Office, old [][]byte) (*Trial, error) {
+	files := w.Files()
+	replace, own := map[string][]byte{}, map[string]bool{}
+	var names []string
+	differences := ""
+	for i, f := range files {
+		if most := config.MaxBytes(f.Path); len(f.Text) > most {
+			return nil, &switchboard.Error{Code: switchboard.CodeConfig, Text: fmt.Sprintf("the file would have %d bytes; at most %d", len(f.Text), most)}
+		}
+		replace[f.Path] = f.Text
+		names = append(names, f.Path)
+		own[filepath.Join(filepath.Dir(e.o.File), filepath.FromSlash(f.Path))] = true
+		differences += diffOf(f.Path, old[i], f.Text)
 	}
-	after, err := e.o.Try(ctx, map[string][]byte{w.Path: w.Text})
+	after, err := e.o.Try(ctx, replace)
 	if err != nil {
 		return nil, err
 	}
-	t := &Trial{proposed: after.Config, Warnings: []string{}, Changed: after.Changed, Tasks: after.Tasks, Diff: diffOf(w.Path, old, w.Text)}
-	if old != nil {
-		t.ETag = ETagOf(old)
+	t := &Trial{proposed: after.Config, aside: after.Aside, Warnings: []string{}, Changed: after.Changed, Tasks: after.Tasks, Diff: differences}
+	if len(files) == 1 && old[0] != nil {
+		t.ETag = ETagOf(old[0])
 	}
 	if t.Tasks == nil {
 		t.Tasks = []TaskChange{}
 	}
-	own := filepath.Join(filepath.Dir(e.o.File), filepath.FromSlash(w.Path))
-	if t.Faults, err = e.newFaults(ctx, after, []string{w.Path}, office == switchboard.OfficeOperator, tenant); err != nil {
+	if t.Faults, err = e.newFaults(ctx, after, names, office == switchboard.OfficeOperator, tenant); err != nil {
 		return nil, err
 	}
 	for _, f := range after.Warnings {
-		if filepath.Clean(f.File) == filepath.Clean(own) {
+		if own[filepath.Clean(f.File)] {
 			t.Warnings = append(t.Warnings, f.String())
 		}
 	}
@@ -529,9 +595,12 @@ func diffOf(name string, old, text []byte) string {
 // Apply makes the change, and returns it when it is in force here. The error is a *switchboard.Error: SB-CONF-001 with the faults, SB-CONF-002 if the
 // file has another content than IfMatch says, SB-CONF-003 with the difference if files are not changed here, SB-RCPT-001 if no receipt can be written.
 func (e *Editor) Apply(ctx context.Context, w Wish) (*Revision, error) {
-	tenant, office, err := e.Permit(&w.By, w.Path)
+	tenant, office, err := permitAll(e, &w)
 	if err != nil {
 		return nil, err
+	}
+	if len(w.More) > 0 || w.DropFolder {
+		return severalFiles{e}.apply(ctx, w, tenant, office)
 	}
 	target, err := e.locate(w.Path)
 	if err != nil {
@@ -542,14 +611,15 @@ func (e *Editor) Apply(ctx context.Context, w Wish) (*Revision, error) {
 		return nil, switchboard.Refuse(switchboard.CodeOverloaded, "another change is being made; try again when it has ended")
 	}
 	defer release()
-	c := &Revision{By: w.By.ID, Auth: w.By.Auth, Office: office, Tenant: tenant, Path: w.Path, Reason: w.Reason, Reverts: w.Reverts}
+	c := newRevision(&w, []FileRevision{{Path: w.Path, Office: office, Tenant: tenant}})
 	var back []byte // the content before the change
 	begin := func(old []byte) error {
-		if err := e.admit(ctx, w, tenant, office, old); err != nil {
+		if err := e.admit(ctx, w, tenant, office, [][]byte{old}); err != nil {
 			return err
 		}
 		back = old
 		c.setTexts(old, w.Text)
+		c.NewFolder = w.Text != nil && !exists(filepath.Dir(target))
 		return e.begin(ctx, c)
 	}
 	if err := e.put(ctx, target, w.Text, begin); err != nil {
@@ -572,26 +642,12 @@ func (e *Editor) Apply(ctx context.Context, w Wish) (*Revision, error) {
 	return c, nil
 }
 
-// admit refuses a change that may not be made.
-func (e *Editor) admit(ctx context.Context, w Wish, tenant switchboard.TenantID, office switchboard.Office, old []byte) error {
-	present := ""
-	if old != nil {
-		present = ETagOf(old)
-	}
-	if present != w.IfMatch {
-		err := switchboard.Refuse(switchboard.CodeChangedMeanwhile, "%s was changed meanwhile; nothing was written", w.Path)
-		if present != "" {
-			err.Hint = "read it again; it has the entity tag " + present + " now"
-		} else {
-			err.Hint = "there is no such file any more"
+// admit refuses a change that may not be made. old are the present contents of the files, in the order of w.Files.
+func (e *Editor) admit(ctx context.Context, w Wish, tenant switchboard.TenantID, office switchboard.Office, old [][]byte) error {
+	for i, f := range w.Files() {
+		if err := admitFile(MainFile(e), &f, old[i]); err != nil {
+			return err
 		}
-		return err
-	}
-	if old == nil && w.Text == nil {
-		return &NotFoundError{Text: "there is no file " + w.Path}
-	}
-	if w.Text == nil && w.Path == filepath.Base(e.o.File) {
-		return &switchboard.Error{Code: switchboard.CodeNotChangedHere, Text: w.Path + " is the configuration itself and is not deleted"}
 	}
 	t, err := e.try(ctx, w, tenant, office, old)
 	if err != nil {
@@ -605,6 +661,30 @@ func (e *Editor) admit(ctx context.Context, w Wish, tenant switchboard.TenantID,
 		return &switchboard.Error{Code: switchboard.CodeNotChangedHere, Text: "files are not changed here (admin.edit is false); roll this difference out:\n" + t.Diff}
 	case t.Programs && mode != config.EditPrograms:
 		return &switchboard.Error{Code: switchboard.CodeNotChangedHere, Text: "this changes what is run, which only an edit of the file may do, unless admin.edit is programs; the difference:\n" + t.Diff}
+	}
+	return nil
+}
+
+// admitFile refuses the change of a file that has another content than it assumes.
+func admitFile(main string, f *FileWish, old []byte) error {
+	present := ""
+	if old != nil {
+		present = ETagOf(old)
+	}
+	if present != f.IfMatch {
+		err := switchboard.Refuse(switchboard.CodeChangedMeanwhile, "%s was changed meanwhile; nothing was written", f.Path)
+		if present != "" {
+			err.Hint = "read it again; it has the entity tag " + present + " now"
+		} else {
+			err.Hint = "there is no such file any more"
+		}
+		return err
+	}
+	if old == nil && f.Text == nil {
+		return &NotFoundError{Text: "there is no file " + f.Path}
+	}
+	if f.Text == nil && f.Path == main {
+		return &switchboard.Error{Code: switchboard.CodeNotChangedHere, Text: f.Path + " is the configuration itself and is not deleted"}
 	}
 	return nil
 }

@@ -116,8 +116,10 @@ func (w *world) editor() *Editor {
 		},
 		Intent: func(_ context.Context, r receipt.Receipt, _ time.Time) (id string, err error) {
 			for i, x := range w.ledger.written {
-				if x.Change == r.Change && x.Of == "" {
-					id = fmt.Sprint("n1/", i+1)
+				one := fmt.Sprint("n1/", i+1)
+				ended := slices.ContainsFunc(w.ledger.written, func(o receipt.Receipt) bool { return o.Of == one })
+				if x.Change == r.Change && x.Of == "" && !ended {
+					id = one
 				}
 			}
 			return id, nil
@@ -214,7 +216,7 @@ func TestAPublishedVersionIsNotChanged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wish := Wish{Path: name, Text: text, By: ops}
+		wish := Wish{FileWish: FileWish{Path: name, Text: text}, By: ops}
 		if old != nil {
 			wish.IfMatch = ETagOf(old)
 		}
@@ -255,7 +257,7 @@ func TestAPublishedVersionIsNotChanged(t *testing.T) {
 func TestAChangeIsCheckedWrittenWholeAndKept(t *testing.T) {
 	w := newWorld(t)
 	before := w.text(t, tenantFile)
-	c, err := w.Apply(t.Context(), Wish{Path: tenantFile, Text: []byte("tenant: acme # ours\nmode: observe\ndefault_task: all\n"), IfMatch: ETagOf([]byte(before)), By: ann, Reason: "quiet week"})
+	c, err := w.Apply(t.Context(), Wish{FileWish: FileWish{Path: tenantFile, Text: []byte("tenant: acme # ours\nmode: observe\ndefault_task: all\n"), IfMatch: ETagOf([]byte(before))}, By: ann, Reason: "quiet week"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,18 +302,18 @@ func TestAChangeThatMayNotBeMadeWritesNothing(t *testing.T) {
 		want  string
 		says  string
 	}{
-		{name: "no entity tag", wish: Wish{Path: tenantFile, Text: []byte("tenant: acme\n"), By: ann}, want: "SB-CONF-002"},
-		{name: "an old entity tag", wish: Wish{Path: tenantFile, Text: []byte("tenant: acme\n"), IfMatch: ETagOf([]byte("old")), By: ann}, want: "SB-CONF-002", says: "now"},
-		{name: "a new file that exists no more", wish: Wish{Path: "tenants/acme/tasks/gone.yaml", Text: []byte("task_id: gone\n"), IfMatch: `"x"`, By: ann}, want: "SB-CONF-002"},
-		{name: "a fault", wish: Wish{Path: tenantFile, Text: []byte("tenant: acme\nmod: observe\n"), By: ann}, want: "SB-CONF-001", says: `did you mean "mode"?`},
-		{name: "rubbish", wish: Wish{Path: tenantFile, Text: []byte("\x00\xff"), By: ann}, want: "SB-CONF-001"},
-		{name: "too large", wish: Wish{Path: tenantFile, Text: []byte(strings.Repeat("# x\n", 1<<20)), By: ann}, want: "SB-CONF-001", says: "bytes"},
-		{name: "a fault in a file of another tenant", wish: Wish{Path: "switchboard.yaml", Text: []byte("servers:\n  a: {transport: stdio, command: [run, a]}\ntenants:\n  umbrella: {servers: [\"*\"]}\n"), By: ops}, want: "SB-CONF-001", says: "tenants/acme"},
-		{name: "another program", wish: Wish{Path: "switchboard.yaml", Text: []byte("servers:\n  a: {transport: stdio, command: [run, b]}\ntenants:\n  acme: {servers: [\"*\"], allow: [by_name]}\n  umbrella: {servers: [\"*\"]}\n"), By: ops}, want: "SB-CONF-003", says: "-  a: {transport: stdio, command: [run, a]}"},
-		{name: "no edit", wish: Wish{Path: tenantFile, Text: []byte("tenant: acme\nmode: observe\n"), By: ann}, setUp: func(w *world) { w.mode = config.EditNone }, want: "SB-CONF-003", says: "+mode: observe"},
-		{name: "the configuration itself is deleted", wish: Wish{Path: "switchboard.yaml", By: ops}, want: "SB-CONF-003"},
-		{name: "what is not there is deleted", wish: Wish{Path: "tenants/acme/tasks/gone.yaml", By: ann}, want: "not found"},
-		{name: "no receipt", wish: Wish{Path: tenantFile, Text: []byte("tenant: acme\nmode: observe\n"), By: ann}, setUp: func(w *world) { w.ledger.err = switchboard.Refuse(switchboard.CodeReceipt, "full") }, want: "SB-RCPT-001"},
+		{name: "no entity tag", wish: Wish{FileWish: FileWish{Path: tenantFile, Text: []byte("tenant: acme\n")}, By: ann}, want: "SB-CONF-002"},
+		{name: "an old entity tag", wish: Wish{FileWish: FileWish{Path: tenantFile, Text: []byte("tenant: acme\n"), IfMatch: ETagOf([]byte("old"))}, By: ann}, want: "SB-CONF-002", says: "now"},
+		{name: "a new file that exists no more", wish: Wish{FileWish: FileWish{Path: "tenants/acme/tasks/gone.yaml", Text: []byte("task_id: gone\n"), IfMatch: `"x"`}, By: ann}, want: "SB-CONF-002"},
+		{name: "a fault", wish: Wish{FileWish: FileWish{Path: tenantFile, Text: []byte("tenant: acme\nmod: observe\n")}, By: ann}, want: "SB-CONF-001", says: `did you mean "mode"?`},
+		{name: "rubbish", wish: Wish{FileWish: FileWish{Path: tenantFile, Text: []byte("\x00\xff")}, By: ann}, want: "SB-CONF-001"},
+		{name: "too large", wish: Wish{FileWish: FileWish{Path: tenantFile, Text: []byte(strings.Repeat("# x\n", 1<<20))}, By: ann}, want: "SB-CONF-001", says: "bytes"},
+		{name: "a fault in a file of another tenant", wish: Wish{FileWish: FileWish{Path: "switchboard.yaml", Text: []byte("servers:\n  a: {transport: stdio, command: [run, a]}\ntenants:\n  umbrella: {servers: [\"*\"]}\n")}, By: ops}, want: "SB-CONF-001", says: "tenants/acme"},
+		{name: "another program", wish: Wish{FileWish: FileWish{Path: "switchboard.yaml", Text: []byte("servers:\n  a: {transport: stdio, command: [run, b]}\ntenants:\n  acme: {servers: [\"*\"], allow: [by_name]}\n  umbrella: {servers: [\"*\"]}\n")}, By: ops}, want: "SB-CONF-003", says: "-  a: {transport: stdio, command: [run, a]}"},
+		{name: "no edit", wish: Wish{FileWish: FileWish{Path: tenantFile, Text: []byte("tenant: acme\nmode: observe\n")}, By: ann}, setUp: func(w *world) { w.mode = config.EditNone }, want: "SB-CONF-003", says: "+mode: observe"},
+		{name: "the configuration itself is deleted", wish: Wish{FileWish: FileWish{Path: "switchboard.yaml"}, By: ops}, want: "SB-CONF-003"},
+		{name: "what is not there is deleted", wish: Wish{FileWish: FileWish{Path: "tenants/acme/tasks/gone.yaml"}, By: ann}, want: "not found"},
+		{name: "no receipt", wish: Wish{FileWish: FileWish{Path: tenantFile, Text: []byte("tenant: acme\nmode: observe\n")}, By: ann}, setUp: func(w *world) { w.ledger.err = switchboard.Refuse(switchboard.CodeReceipt, "full") }, want: "SB-RCPT-001"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -347,7 +349,7 @@ func TestProgramsChangeWhereTheOperatorLetsThem(t *testing.T) {
 	w := newWorld(t)
 	w.mode = config.EditPrograms
 	text := strings.Replace(w.text(t, "switchboard.yaml"), "[run, a]", "[run, b]", 1)
-	if _, err := w.Apply(t.Context(), Wish{Path: "switchboard.yaml", Text: []byte(text), IfMatch: ETagOf([]byte(w.text(t, "switchboard.yaml"))), By: ops}); err != nil {
+	if _, err := w.Apply(t.Context(), Wish{FileWish: FileWish{Path: "switchboard.yaml", Text: []byte(text), IfMatch: ETagOf([]byte(w.text(t, "switchboard.yaml")))}, By: ops}); err != nil {
 		t.Error(err)
 	}
 }
@@ -359,12 +361,12 @@ func TestACommandThatPrintsASecretIsAProgram(t *testing.T) {
 	before := w.text(t, "switchboard.yaml")
 	text := strings.Replace(before, "servers:", "secrets: {x: {command: [touch, "+ran+"]}}\nservers:", 1)
 	text = strings.Replace(text, "command: [run, a]", "command: [run, a], env: {TOKEN: \"${secret:x}\"}", 1)
-	_, err := w.Apply(t.Context(), Wish{Path: "switchboard.yaml", Text: []byte(text), IfMatch: ETagOf([]byte(before)), By: ops})
+	_, err := w.Apply(t.Context(), Wish{FileWish: FileWish{Path: "switchboard.yaml", Text: []byte(text), IfMatch: ETagOf([]byte(before))}, By: ops})
 	if reason(err) != "SB-CONF-003" || !strings.Contains(err.Error(), "changes what is run") {
 		t.Errorf("%v", err)
 	}
 	alone := strings.Replace(text, ", env: {TOKEN: \"${secret:x}\"}", "", 1)
-	_, err = w.Apply(t.Context(), Wish{Path: "switchboard.yaml", Text: []byte(alone), IfMatch: ETagOf([]byte(before)), By: ops})
+	_, err = w.Apply(t.Context(), Wish{FileWish: FileWish{Path: "switchboard.yaml", Text: []byte(alone), IfMatch: ETagOf([]byte(before))}, By: ops})
 	if reason(err) != "SB-CONF-003" {
 		t.Errorf("a command that nothing refers to: %v", err)
 	}
@@ -379,10 +381,10 @@ func TestAnotherTenantsFaultStopsNoChange(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(w.dir, "tenants/umbrella/tenant.yaml"), []byte("tenant: umbrella\nbroken: true\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Apply(t.Context(), Wish{Path: tenantFile, Text: []byte("tenant: acme\n"), IfMatch: ETagOf([]byte(w.text(t, tenantFile))), By: ann}); err != nil {
+	if _, err := w.Apply(t.Context(), Wish{FileWish: FileWish{Path: tenantFile, Text: []byte("tenant: acme\n"), IfMatch: ETagOf([]byte(w.text(t, tenantFile)))}, By: ann}); err != nil {
 		t.Error(err)
 	}
-	_, err := w.Apply(t.Context(), Wish{Path: "tenants/umbrella/tenant.yaml", Text: []byte("tenant: umbrella\nbroken: false\n"), IfMatch: ETagOf([]byte(w.text(t, "tenants/umbrella/tenant.yaml"))), By: ops})
+	_, err := w.Apply(t.Context(), Wish{FileWish: FileWish{Path: "tenants/umbrella/tenant.yaml", Text: []byte("tenant: umbrella\nbroken: false\n"), IfMatch: ETagOf([]byte(w.text(t, "tenants/umbrella/tenant.yaml")))}, By: ops})
 	if reason(err) != "SB-CONF-001" {
 		t.Errorf("a change that leaves the fault in its own file: %v", err)
 	}
@@ -392,7 +394,7 @@ func TestAReloadThatIsRefusedPutsTheOldTextBack(t *testing.T) {
 	w := newWorld(t)
 	before := w.text(t, tenantFile)
 	w.refuses.Store(true)
-	_, err := w.Apply(t.Context(), Wish{Path: tenantFile, Text: []byte("tenant: acme\n"), IfMatch: ETagOf([]byte(before)), By: ann})
+	_, err := w.Apply(t.Context(), Wish{FileWish: FileWish{Path: tenantFile, Text: []byte("tenant: acme\n"), IfMatch: ETagOf([]byte(before))}, By: ann})
 	if reason(err) != "SB-CONF-001" || w.text(t, tenantFile) != before || w.reloads.Load() != 2 {
 		t.Errorf("%v; %d reloads; the file: %q", err, w.reloads.Load(), w.text(t, tenantFile))
 	}
@@ -412,7 +414,7 @@ func TestAD01OfAHundredWritersWithOneEntityTagOneWins(t *testing.T) {
 	var writers sync.WaitGroup
 	for i := range 100 {
 		writers.Go(func() {
-			_, err := w.Apply(t.Context(), Wish{Path: tenantFile, Text: fmt.Appendf(nil, "tenant: acme # %d\n", i), IfMatch: etag, By: ann})
+			_, err := w.Apply(t.Context(), Wish{FileWish: FileWish{Path: tenantFile, Text: fmt.Appendf(nil, "tenant: acme # %d\n", i), IfMatch: etag}, By: ann})
 			switch reason(err) {
 			case "":
 				won.Add(1)
@@ -451,7 +453,7 @@ func TestFilesBehindLinksThatLeadOutAreNeitherReadNorWritten(t *testing.T) {
 		if text, err := w.Read(&ann, path); reason(err) != "not found" {
 			t.Errorf("%s is read: %q, %v", path, text, err)
 		}
-		if _, err := w.Apply(t.Context(), Wish{Path: path, Text: []byte("x: 1\n"), By: ann}); reason(err) != "not found" {
+		if _, err := w.Apply(t.Context(), Wish{FileWish: FileWish{Path: path, Text: []byte("x: 1\n")}, By: ann}); reason(err) != "not found" {
 			t.Errorf("%s is written: %v", path, err)
 		}
 	}
@@ -509,16 +511,16 @@ func TestFilesBesideARelativeMainFileAreFound(t *testing.T) {
 func TestANewFileBringsItsFolder(t *testing.T) {
 	w := newWorld(t)
 	const path = "tenants/acme/policies/own.rego"
-	if _, err := w.Apply(t.Context(), Wish{Path: path, Text: []byte("package switchboard.tenant\n"), By: art}); err != nil {
+	if _, err := w.Apply(t.Context(), Wish{FileWish: FileWish{Path: path, Text: []byte("package switchboard.tenant\n")}, By: art}); err != nil {
 		t.Fatal(err)
 	}
 	if got := w.text(t, path); got != "package switchboard.tenant\n" {
 		t.Errorf("%q", got)
 	}
-	if _, err := w.Apply(t.Context(), Wish{Path: path, Text: []byte("package switchboard.tenant\n"), By: art}); reason(err) != "SB-CONF-002" {
+	if _, err := w.Apply(t.Context(), Wish{FileWish: FileWish{Path: path, Text: []byte("package switchboard.tenant\n")}, By: art}); reason(err) != "SB-CONF-002" {
 		t.Errorf("a new file that exists: %v", err)
 	}
-	if _, err := w.Apply(t.Context(), Wish{Path: path, IfMatch: ETagOf([]byte(w.text(t, path))), By: art}); err != nil || w.text(t, path) != "absent" {
+	if _, err := w.Apply(t.Context(), Wish{FileWish: FileWish{Path: path, IfMatch: ETagOf([]byte(w.text(t, path)))}, By: art}); err != nil || w.text(t, path) != "absent" {
 		t.Errorf("deleted: %v, %q", err, w.text(t, path))
 	}
 }
@@ -526,7 +528,7 @@ func TestANewFileBringsItsFolder(t *testing.T) {
 func TestTheLastFiftyChangesAreKept(t *testing.T) {
 	w := newWorld(t)
 	for i := range 53 {
-		if _, err := w.Apply(t.Context(), Wish{Path: tenantFile, Text: fmt.Appendf(nil, "tenant: acme # %d\n", i), IfMatch: ETagOf([]byte(w.text(t, tenantFile))), By: ann}); err != nil {
+		if _, err := w.Apply(t.Context(), Wish{FileWish: FileWish{Path: tenantFile, Text: fmt.Appendf(nil, "tenant: acme # %d\n", i), IfMatch: ETagOf([]byte(w.text(t, tenantFile)))}, By: ann}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -553,7 +555,7 @@ func TestAD02TheNextStartSaysWhatAKillHasLeft(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			c := &Revision{By: "ann", Auth: switchboard.AuthPersonKey, Office: switchboard.OfficeAdmin, Tenant: "acme", Path: tenantFile}
+			c := &Revision{By: "ann", Auth: switchboard.AuthPersonKey, FileRevision: FileRevision{Office: switchboard.OfficeAdmin, Tenant: "acme", Path: tenantFile}}
 			c.setTexts([]byte(w.text(t, tenantFile)), []byte("tenant: acme # new\n"))
 			if err := w.begin(t.Context(), c); err != nil {
 				t.Fatal(err)
@@ -598,7 +600,7 @@ func TestATrialCountsTheTasksThatItDoesNotShow(t *testing.T) {
 		looks++
 		return nil, errors.New("no store")
 	}
-	wish := Wish{Path: "tenants/acme/tenant.yaml", Text: []byte("tenant: acme\ndefault_task: all\n"), By: switchboard.Officer{ID: "ops", Operator: true}}
+	wish := Wish{FileWish: FileWish{Path: "tenants/acme/tenant.yaml", Text: []byte("tenant: acme\ndefault_task: all\n")}, By: switchboard.Officer{ID: "ops", Operator: true}}
 	for _, skip := range []bool{true, false} {
 		wish.SkipPast = skip
 		got, err := New(o).Try(t.Context(), wish)

@@ -29,32 +29,52 @@ const (
 // maxKept is how many changes are kept.
 const maxKept = 50
 
-// A Revision is a change of a file that was made.
+// A Revision is a change that was made: of one file, or of several at once.
 type Revision struct {
-	ID      string               `json:"id"`
-	When    time.Time            `json:"when"`
-	By      string               `json:"by"`
-	Auth    switchboard.Auth     `json:"auth"`
-	Office  switchboard.Office   `json:"office"`           // that allowed it
-	Tenant  switchboard.TenantID `json:"tenant,omitempty"` // whose file it is
+	ID      string           `json:"id"`
+	When    time.Time        `json:"when"`
+	By      string           `json:"by"`
+	Auth    switchboard.Auth `json:"auth"`
+	Reason  string           `json:"reason,omitempty"`
+	Reverts string           `json:"reverts,omitempty"` // the id of a change
+	Source  string           `json:"source,omitempty"`  // what it carries out, such as a proposal
+
+	FileRevision // the first file
+
+	More []FileRevision `json:"more,omitempty"` // the further files of the same change
+}
+
+// A FileRevision is what a Revision has made of one file.
+type FileRevision struct {
 	Path    string               `json:"path"`
-	Reason  string               `json:"reason,omitempty"`
-	Reverts string               `json:"reverts,omitempty"` // the id of a change
+	Office  switchboard.Office   `json:"office"`            // that allowed it
+	Tenant  switchboard.TenantID `json:"tenant,omitempty"`  // whose file it is
 	Receipt string               `json:"receipt,omitempty"` // the intent's
 
 	BeforeDigest string `json:"before_digest,omitempty"` // SHA-256; "" means that there was no file
 	AfterDigest  string `json:"after_digest,omitempty"`
+
+	NewFolder bool `json:"new_folder,omitempty"` // the change has made the folder of the file
 
 	// The whole texts; absent means no file. Both are absent if one is larger than maxKeptText: then the digests alone are kept.
 	Before *string `json:"before,omitempty"`
 	After  *string `json:"after,omitempty"`
 }
 
+// Files returns what the revision has made of each file. The caller may change it.
+func (c *Revision) Files() []*FileRevision {
+	all := []*FileRevision{&c.FileRevision}
+	for i := range c.More {
+		all = append(all, &c.More[i])
+	}
+	return all
+}
+
 // maxKeptText is the size of the largest text in the history, in bytes. Only admitted.lock can be larger.
 const maxKeptText = document.MaxFileBytes
 
-func (c *Revision) setTexts(before, after []byte) {
-	c.BeforeDigest, c.AfterDigest = digestOf(before), digestOf(after)
+func (f *FileRevision) setTexts(before, after []byte) {
+	f.BeforeDigest, f.AfterDigest = digestOf(before), digestOf(after)
 	if len(before) > maxKeptText || len(after) > maxKeptText {
 		return
 	}
@@ -65,38 +85,44 @@ func (c *Revision) setTexts(before, after []byte) {
 		s := string(b)
 		return &s
 	}
-	c.Before, c.After = text(before), text(after)
+	f.Before, f.After = text(before), text(after)
 }
 
 // hasTexts reports whether the texts are kept.
-func (c *Revision) hasTexts() bool {
-	return (c.Before != nil) == (c.BeforeDigest != "") && (c.After != nil) == (c.AfterDigest != "")
+func (f *FileRevision) hasTexts() bool {
+	return (f.Before != nil) == (f.BeforeDigest != "") && (f.After != nil) == (f.AfterDigest != "")
 }
 
-// Diff returns the difference, unified; "" if the texts are not kept.
-func (c *Revision) Diff() string {
-	bytes := func(s *string) []byte {
-		if s == nil {
-			return nil
-		}
-		return []byte(*s)
+// bytesOf returns a kept text; nil if there was no file.
+func bytesOf(s *string) []byte {
+	if s == nil {
+		return nil
 	}
-	return diffOf(c.Path, bytes(c.Before), bytes(c.After))
+	return []byte(*s)
 }
 
-// receiptOf returns the receipt of a change, without an outcome.
-func (c *Revision) receiptOf() receipt.Receipt {
+// Diff returns the differences, unified; "" if the texts are not kept.
+func (c *Revision) Diff() string {
+	all := ""
+	for _, f := range c.Files() {
+		all += diffOf(f.Path, bytesOf(f.Before), bytesOf(f.After))
+	}
+	return all
+}
+
+// receiptOf returns the receipt of the change of a file, without an outcome.
+func (c *Revision) receiptOf(f *FileRevision) receipt.Receipt {
 	method := "change"
 	if c.Reverts != "" {
 		method = "revert"
 	}
 	return receipt.Receipt{
-		Kind: receipt.Admin, Tenant: c.Tenant, Principal: receipt.Subject{ID: c.By, Auth: c.Auth}, Method: method, Note: c.Reason,
-		Change: receipt.FileChange{File: c.Path, Office: c.Office, Before: c.BeforeDigest, After: c.AfterDigest},
+		Kind: receipt.Admin, Tenant: f.Tenant, Principal: receipt.Subject{ID: c.By, Auth: c.Auth}, Method: method, Note: c.Reason,
+		Change: receipt.FileChange{File: f.Path, Office: f.Office, Before: f.BeforeDigest, After: f.AfterDigest},
 	}
 }
 
-// begin writes a note that the change is being made, and then the intent. A kill after the note is found by Recover.
+// begin writes a note that the change is being made, and then the intent of each file. A kill after the note is found by Recover.
 func (e *Editor) begin(ctx context.Context, c *Revision) error {
 	ctx, cancel := context.WithTimeout(ctx, e.o.Timeout)
 	defer cancel()
@@ -111,9 +137,14 @@ func (e *Editor) begin(ctx context.Context, c *Revision) error {
 	if !e.o.Ledger.Durable() {
 		return nil
 	}
-	r := c.receiptOf()
-	c.Receipt, err = e.o.Ledger.Write(ctx, &r) // the receipt may be stored later although the write has failed
-	return err
+	reach(&e.o, "noted")
+	for _, f := range c.Files() {
+		r := c.receiptOf(f)
+		if f.Receipt, err = e.o.Ledger.Write(ctx, &r); err != nil { // the receipt may be stored later although the write has failed
+			return err
+		}
+	}
+	return nil
 }
 
 // end writes what became of a change, and keeps one that was made. It does nothing for a change that was never begun.
@@ -123,10 +154,13 @@ func (e *Editor) end(ctx context.Context, c *Revision, done bool, note string) e
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.o.Timeout)
 	defer cancel()
-	// The receipt comes first: until it is durable, the note stays, and the next start writes a receipt.
-	if c.Receipt != "" {
-		r := c.receiptOf()
-		r.Of, r.Outcome = c.Receipt, receipt.OK
+	// The receipts come first: until they are durable, the note stays, and the next start writes receipts.
+	for _, f := range c.Files() {
+		if f.Receipt == "" {
+			continue
+		}
+		r := c.receiptOf(f)
+		r.Of, r.Outcome = f.Receipt, receipt.OK
 		if !done {
 			r.Outcome, r.Code = receipt.Refused, switchboard.CodeConfig
 		}
@@ -137,6 +171,7 @@ func (e *Editor) end(ctx context.Context, c *Revision, done bool, note string) e
 			return switchboard.Unavailable("what became of the change is not in the receipts yet; the next start writes it", err)
 		}
 	}
+	reach(&e.o, "told")
 	err := e.settle(ctx, c, done)
 	for range maxConflicts {
 		if !errors.Is(err, store.ErrConflict) {
@@ -205,10 +240,12 @@ func (e *Editor) History(ctx context.Context, by *switchboard.Officer) ([]Revisi
 		if !strings.HasPrefix(row.Name, prefixChange) || json.Unmarshal(row.Data, &c) != nil {
 			continue
 		}
-		if _, _, err := e.Permit(by, c.Path); err != nil {
+		if !permitsRevision(e, by, &c) {
 			continue
 		}
-		c.Before, c.After = nil, nil
+		for _, f := range c.Files() {
+			f.Before, f.After = nil, nil
+		}
 		all = append(all, c)
 	}
 	return all, nil
@@ -231,32 +268,45 @@ func (e *Editor) Show(ctx context.Context, by *switchboard.Officer, id string) (
 	if v.Version == 0 || json.Unmarshal(v.Data, &c) != nil {
 		return nil, missing
 	}
-	if _, _, err := e.Permit(by, c.Path); err != nil {
+	if !permitsRevision(e, by, &c) {
 		return nil, missing
 	}
 	return &c, nil
 }
 
-// Revert makes a change that restores what the file was before the change id. It is refused (SB-CONF-002) if the file has been changed since.
+// permitsRevision reports whether the officer may change each file of the revision.
+func permitsRevision(e *Editor, by *switchboard.Officer, c *Revision) bool {
+	return !slices.ContainsFunc(c.Files(), func(f *FileRevision) bool {
+		_, _, err := e.Permit(by, f.Path)
+		return err != nil
+	})
+}
+
+// Revert makes a change that restores what the files were before the change id. It is refused (SB-CONF-002) if one has been changed since.
 func (e *Editor) Revert(ctx context.Context, by switchboard.Officer, id, reason string) (*Revision, error) {
 	c, err := e.Show(ctx, &by, id)
 	if err != nil {
 		return nil, err
 	}
-	if !c.hasTexts() {
-		return nil, &switchboard.Error{Code: switchboard.CodeNotChangedHere, Text: fmt.Sprintf("the texts of change %s are not kept, because the file is larger than %d bytes; undo it by a new change", c.ID, maxKeptText)}
-	}
-	w := Wish{Path: c.Path, By: by, Reason: reason, Reverts: c.ID}
-	if c.Before != nil {
-		w.Text = []byte(*c.Before)
-	}
-	if c.After != nil {
-		w.IfMatch = ETagOf([]byte(*c.After))
+	w := Wish{By: by, Reason: reason, Reverts: c.ID}
+	for i, f := range c.Files() {
+		if !f.hasTexts() {
+			return nil, &switchboard.Error{Code: switchboard.CodeNotChangedHere, Text: fmt.Sprintf("the texts of change %s are not kept, because the file is larger than %d bytes; undo it by a new change", c.ID, maxKeptText)}
+		}
+		back := FileWish{Path: f.Path, Text: bytesOf(f.Before), DropFolder: f.NewFolder}
+		if f.After != nil {
+			back.IfMatch = ETagOf([]byte(*f.After))
+		}
+		if i == 0 {
+			w.FileWish = back
+		} else {
+			w.More = append(w.More, back)
+		}
 	}
 	return e.Apply(ctx, w)
 }
 
-// Recover ends a change that a killed process has begun: it looks which content the file has, and writes the receipt that says so.
+// Recover ends a change that a killed process has begun: it finishes a change of several files, looks which content each file has, and writes the receipts that say so.
 func (e *Editor) Recover(ctx context.Context) error {
 	if e.o.File == "" {
 		return nil
@@ -266,6 +316,9 @@ func (e *Editor) Recover(ctx context.Context) error {
 		return err
 	}
 	defer release()
+	if err := (severalFiles{e}).finish(ctx); err != nil {
+		return err
+	}
 	v, err := e.o.Store.Value(ctx, store.Key{Group: Group, Name: e.pending()})
 	if err != nil || v.Version == 0 {
 		return err
@@ -275,18 +328,27 @@ func (e *Editor) Recover(ctx context.Context) error {
 		_, err := e.o.Store.Apply(ctx, store.Change{Group: Group, Writes: []store.Write{{Name: e.pending(), Was: v.Version}}, Durable: true})
 		return err
 	}
-	if c.Receipt, err = e.o.Intent(ctx, c.receiptOf(), c.When); err != nil {
-		return err
+	made, unmade := 0, 0
+	for _, f := range c.Files() {
+		if f.Receipt, err = e.o.Intent(ctx, c.receiptOf(f), c.When); err != nil {
+			return err
+		}
+		text, err := e.read(f.Path)
+		if err != nil {
+			return err
+		}
+		switch digestOf(text) {
+		case f.AfterDigest:
+			made++
+		case f.BeforeDigest:
+			unmade++
+		}
 	}
-	text, err := e.read(c.Path)
-	if err != nil {
-		return err
-	}
-	switch digestOf(text) {
-	case c.AfterDigest:
+	switch len(c.More) + 1 {
+	case made:
 		return e.end(ctx, &c, true, "found at the next start: the change was made")
-	case c.BeforeDigest:
+	case unmade:
 		return e.end(ctx, &c, false, "found at the next start: the change was not made")
 	}
-	return e.end(ctx, &c, false, "found at the next start: the file has neither the old content nor the new one; somebody has changed it since")
+	return e.end(ctx, &c, false, "found at the next start: a file has neither the old content nor the new one; somebody has changed it since")
 }

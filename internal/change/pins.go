@@ -22,7 +22,7 @@ func EditPins(ctx context.Context, e *Editor, by switchboard.Officer, reason str
 		if err != nil || bytes.Equal(text, old) {
 			return nil, err
 		}
-		w := Wish{Path: config.AdmittedFile, Text: text, By: by, Reason: reason}
+		w := Wish{FileWish: FileWish{Path: config.AdmittedFile, Text: text}, By: by, Reason: reason}
 		if old != nil {
 			w.IfMatch = ETagOf(old)
 		}

@@ -18,6 +18,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -235,6 +236,20 @@ type Options struct {
 // A fault in a tenant's folder, in an operator's overlay or in a manifest is no error: it is in
 // Config.Faulty. Any other fault is an error. The error is Faults, and holds all of them.
 func Load(ctx context.Context, file string, opts Options) (*Config, error) {
+	if opts.FS != nil {
+		return load(ctx, file, opts)
+	}
+	for n := 1; ; n++ {
+		journal, _ := readJournalText(filepath.Dir(file)) // load reports an error
+		c, err := load(ctx, file, opts)
+		if n == maxReadings || sameJournal(filepath.Dir(file), journal) {
+			return c, err
+		}
+	}
+}
+
+// load is Load, while no change of several files begins or ends.
+func load(ctx context.Context, file string, opts Options) (*Config, error) {
 	if c := rereadTenant(file, opts); c != nil {
 		return c, nil
 	}

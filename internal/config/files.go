@@ -57,6 +57,9 @@ func newConfigFolder(file string, opts Options) *configFolder {
 			f.fsys = f.root.FS()
 		}
 	}
+	if opts.FS == nil && f.fsys != nil {
+		f.readThroughJournal()
+	}
 	if text, ok := f.replace[filepath.Base(file)]; ok {
 		f.text = text
 	}

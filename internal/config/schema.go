@@ -41,3 +41,23 @@ func (k FileKind) Schema() ([]byte, error) {
 func (k FileKind) Reference() string {
 	return "\n## " + k.Files + "\n" + document.Reference("###", k.content)
 }
+
+// Paths returns the paths of all keys of the files, as in the reference.
+func (k FileKind) Paths() []string { return document.Paths(k.content) }
+
+// ChangedPaths returns the parts that differ between two texts of a file; nil means that there is no file. ok is false if a text cannot be read.
+func (k FileKind) ChangedPaths(before, after []byte) (changed []document.PathChange, ok bool) {
+	read := func(text []byte) (*document.Node, bool) {
+		if text == nil {
+			return nil, true
+		}
+		v, ok := document.ReadYAML(k.Name, text, &document.Sink{})
+		return &v.Node, ok
+	}
+	a, ok := read(before)
+	b, ok2 := read(after)
+	if !ok || !ok2 {
+		return nil, false
+	}
+	return document.ChangedPaths(k.content, a, b), true
+}

@@ -27,6 +27,7 @@ const (
 	Key           = "key"                // a key was revoked
 	Person        = "person"             // a person was blocked, or a block was lifted
 	Approval      = "approval"           // a request for approval was made, decided, used or ended
+	Proposal      = "proposal"           // a proposal was made, decided, applied or taken back
 	Pin           = "pin"                // a machine has frozen or suspended definitions of a server, or that has ended
 	Capability    = "capability_request" // an agent asks for a capability; see CapabilityRequest
 	Resync        = "resync"             // events are missing: look at everything again
@@ -49,7 +50,7 @@ type Occurrence struct {
 	Type    string               `json:"type"`
 	Tenant  switchboard.TenantID `json:"tenant,omitempty"` // that it is about; "" is none
 	Server  switchboard.ServerID `json:"server,omitempty"`
-	Subject string               `json:"subject,omitempty"` // the state of the server, the path of the file, the digest of the configuration, the digits of the key, the person, the request for approval
+	Subject string               `json:"subject,omitempty"` // the state of the server, the path of the file, the digest of the configuration, the digits of the key, the person, the request for approval, the proposal
 	By      string               `json:"by,omitempty"`      // the officer
 	Replica string               `json:"replica,omitempty"` // where it happened, if not here
 

@@ -189,7 +189,7 @@ func TestRefusalsAreCountedByTheCodesThatCallsHave(t *testing.T) {
 		t.Fatalf("%d numbers do not fit a mask", numbers)
 	}
 	// Calls do not end with these: they are of requests before a call, and of changes.
-	elsewhere := []switchboard.Code{switchboard.CodeNotAuthenticated, switchboard.CodeKeyExpired, switchboard.CodeNoSuchTask, switchboard.CodeTaskRefused, switchboard.CodeConfig, switchboard.CodeChangedMeanwhile, switchboard.CodeNotChangedHere}
+	elsewhere := []switchboard.Code{switchboard.CodeNotAuthenticated, switchboard.CodeKeyExpired, switchboard.CodeNoSuchTask, switchboard.CodeTaskRefused, switchboard.CodeConfig, switchboard.CodeChangedMeanwhile, switchboard.CodeNotChangedHere, switchboard.CodeProposal}
 	for _, code := range switchboard.Codes() {
 		want := isRefusal(code) && !slices.Contains(elsewhere, code)
 		if got := numberOf(code) != otherCodes; got != want {

@@ -100,6 +100,9 @@ const (
 
 var changeKinds = []string{ChangeRefused, ChangeStarts, ChangeDenied, ChangeAllowed, ChangeMoved, ChangeWouldAsk, ChangeAsked, ChangeOrder, ChangeTask}
 
+// ChangeKinds returns the kinds of changes, in the order of the output.
+func ChangeKinds() []string { return slices.Clone(changeKinds) }
+
 // A DecisionChange is one change, and the number of decisions that it affects.
 type DecisionChange struct {
 	Kind        string               `json:"change"`

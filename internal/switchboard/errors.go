@@ -59,6 +59,7 @@ const (
 	CodeConfig            Code = "SB-CONF-001"
 	CodeChangedMeanwhile  Code = "SB-CONF-002"
 	CodeNotChangedHere    Code = "SB-CONF-003"
+	CodeProposal          Code = "SB-CONF-004"
 )
 
 // Retry says whether a retry can help.
@@ -121,6 +122,7 @@ var retryByCode = map[Code]Retry{
 	CodeConfig:            RetryNo,
 	CodeChangedMeanwhile:  RetryNo,
 	CodeNotChangedHere:    RetryNo,
+	CodeProposal:          RetryNo,
 }
 
 // Codes returns all codes, sorted.

@@ -108,6 +108,13 @@ var routeTable = map[string]string{
 	"GET /v1/configuration/changes":                  "any",
 	"GET /v1/configuration/changes/{change}":         "any",
 	"POST /v1/configuration/changes/{change}/revert": "any",
+	"GET /v1/proposals":                              "any",
+	"POST /v1/proposals":                             "any",
+	"GET /v1/proposals/{proposal}":                   "any",
+	"POST /v1/proposals/{proposal}/approve":          "any",
+	"POST /v1/proposals/{proposal}/refuse":           "any",
+	"POST /v1/proposals/{proposal}/apply":            "any",
+	"POST /v1/proposals/{proposal}/roll-back":        "any",
 	"GET /metrics":                                   "viewer",
 	"GET /v1/metrics/history":                        "viewer",
 	"GET /v1/now":                                    "viewer",
@@ -149,6 +156,9 @@ var routeTable = map[string]string{
 	"POST /v1/page-codes":                            "any",
 }
 
+// noProposal is the answer to everybody about a proposal that is not there.
+var noProposal = map[string]int{"operator": 404, "admin": 404, "author": 404, "approver": 404, "viewer": 404, "other admin": 404}
+
 // filesOf says what the routes answer that find out by themselves what an officer may see: most ask about a file of acme.
 var filesOf = map[string]map[string]int{
 	"GET /v1/approvals/{request}":                    {"operator": 404, "admin": 404, "author": 404, "approver": 404, "viewer": 404, "other admin": 404}, // there is none
@@ -160,6 +170,13 @@ var filesOf = map[string]map[string]int{
 	"GET /v1/configuration/changes":                  {"operator": 200, "admin": 200, "author": 200, "approver": 200, "viewer": 200, "other admin": 200},
 	"GET /v1/configuration/changes/{change}":         {"operator": 404, "admin": 404, "author": 404, "approver": 404, "viewer": 404, "other admin": 404}, // there is none
 	"POST /v1/page-codes":                            {"operator": 201, "admin": 201, "author": 201, "approver": 201, "viewer": 201, "other admin": 201}, // a code for themselves
+	"GET /v1/proposals":                              {"operator": 200, "admin": 200, "author": 200, "approver": 200, "viewer": 200, "other admin": 200}, // each its own
+	"POST /v1/proposals":                             {"operator": 400, "admin": 400, "author": 400, "approver": 400, "viewer": 400, "other admin": 400}, // it says nothing
+	"GET /v1/proposals/{proposal}":                   noProposal,
+	"POST /v1/proposals/{proposal}/approve":          noProposal,
+	"POST /v1/proposals/{proposal}/refuse":           noProposal,
+	"POST /v1/proposals/{proposal}/apply":            noProposal,
+	"POST /v1/proposals/{proposal}/roll-back":        noProposal,
 	"POST /v1/configuration/changes/{change}/revert": {"operator": 404, "admin": 404, "author": 404, "approver": 404, "viewer": 404, "other admin": 404},
 }
 
@@ -216,7 +233,7 @@ func TestAZ14EveryRouteNeedsItsOffice(t *testing.T) {
 			continue
 		}
 		named := strings.Contains(path, "{tenant}")
-		path = strings.NewReplacer("{tenant}", "acme", "{server}", "a", "{key}", "000000000000", "{change}", "1", "{session}", "0123456789abcdef", "{diff}", "none", "{node}", "n1", "{entry}", "999999", "{request}", "abcdefghijklmnop-1", "{call}", "none", "{standing}", "abcdefghijklmnop").Replace(path)
+		path = strings.NewReplacer("{tenant}", "acme", "{server}", "a", "{key}", "000000000000", "{change}", "1", "{session}", "0123456789abcdef", "{diff}", "none", "{node}", "n1", "{entry}", "999999", "{request}", "abcdefghijklmnop-1", "{call}", "none", "{proposal}", "aaaaaaaaaa", "{standing}", "abcdefghijklmnop").Replace(path)
 		query := ""
 		switch {
 		case path == "/v1/configuration/file":

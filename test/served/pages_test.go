@@ -25,6 +25,7 @@ var listMembers = map[string]string{
 	"/v1/decisions":             "decisions",
 	"/v1/keys":                  "keys",
 	"/v1/pins":                  "pins",
+	"/v1/proposals":             "proposals",
 	"/v1/receipts":              "receipts",
 	"/v1/runs":                  "runs",
 	"/v1/servers":               "servers",
@@ -77,6 +78,12 @@ func TestEachListIsReadInParts(t *testing.T) {
 		}
 	}
 
+	for i := range 3 {
+		body := fmt.Sprintf(`{"note":"n","files":[{"path":%q,"text":%q}]}`, allTask, rig.ReadFile(t, filepath.Join(dir, allTask))+fmt.Sprintf("# %d\n", i))
+		if a := g.AskAdmin(t, "", "POST", "/v1/proposals", body); a.Status != http.StatusCreated {
+			t.Fatalf("%d %s", a.Status, a.Body)
+		}
+	}
 	for i := range 3 {
 		signInByKey(t, g, keys["operator"])
 		if a := g.AskAdmin(t, "", "POST", "/v1/blocks", fmt.Sprintf(`{"issuer":"idp","subject":"%d"}`, i)); a.Status != http.StatusOK {

@@ -30,6 +30,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/admin/verification"
 	"github.com/summit-switchboard/switchboard/internal/change"
 	"github.com/summit-switchboard/switchboard/internal/event"
+	"github.com/summit-switchboard/switchboard/internal/proposal"
 	"github.com/summit-switchboard/switchboard/internal/replay"
 	"github.com/summit-switchboard/switchboard/internal/signin"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -74,6 +75,7 @@ type PeopleOptions struct {
 	Pins      *pins.Registrar
 	Trier     *trial.Trier
 	Verifier  *verification.Verifier
+	Proposals *proposal.ProposalBook
 }
 
 // An API answers the requests of officers. Use New. It is safe for concurrent use.
@@ -146,6 +148,7 @@ func (a *API) makeRoutes() {
 	tryRoutes{a}.add()
 	pinRoutes{a}.add()
 	verificationRoutes{a}.add()
+	proposalRoutes{a}.add()
 	mux.HandleFunc("GET /v1/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		text, err := Document(a.o.Version)
 		if err != nil {
@@ -172,6 +175,7 @@ var tags = []*huma.Tag{
 	{Name: "pins", Description: "The definitions that servers offer, and what is let in of them."},
 	{Name: "policies", Description: "Probable mistakes in policies, and the values of their rules."},
 	{Name: "policy-diffs", Description: "What recorded decisions would have been under other policies or files."},
+	{Name: "proposals", Description: "Changes of several files with claims about what they do, that people decide about."},
 	{Name: "receipts", Description: "What was done, for whom, and with which outcome."},
 	{Name: "runs", Description: "The tasks that callers have bound."},
 	{Name: "servers", Description: "The servers behind Switchboard, and how they are."},

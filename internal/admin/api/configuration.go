@@ -154,7 +154,7 @@ func (a *API) addConfiguration() {
 	}
 	add(a, route{id: "change-file", method: http.MethodPut, path: "/v1/configuration/file", needs: anyOffice, errors: write, summary: "Change a file: the whole text, checked as a reload checks it, in force when the answer arrives"},
 		func(ctx context.Context, q asked, in *changeRequest) (*changeAnswer, error) {
-			return make(ctx, q, &in.FileQuery, change.Wish{Text: []byte(in.Body.Text), Reason: in.Body.Reason})
+			return make(ctx, q, &in.FileQuery, change.Wish{FileWish: change.FileWish{Text: []byte(in.Body.Text)}, Reason: in.Body.Reason})
 		})
 	partRoutes{a}.add(write, make)
 	add(a, route{id: "delete-file", method: http.MethodDelete, path: "/v1/configuration/file", needs: anyOffice, errors: write, summary: "Delete a file, as a change is made"},

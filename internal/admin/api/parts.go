@@ -84,6 +84,6 @@ func (a partRoutes) add(errors []int, make func(ctx context.Context, q asked, f 
 			if err != nil {
 				return nil, err
 			}
-			return make(ctx, q, &in.FileQuery, change.Wish{Text: text, Reason: in.Body.Reason})
+			return make(ctx, q, &in.FileQuery, change.Wish{FileWish: change.FileWish{Text: text}, Reason: in.Body.Reason})
 		})
 }

@@ -1,0 +1,272 @@
+package served_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/rig"
+)
+
+// layOutProposals lays out officeArchive with a second operator, who may run other programs too.
+func layOutProposals(t *testing.T) (dir string, keys officers) {
+	t.Helper()
+	dir, keys = layOutOfficers(t)
+	key, hash := identity.Mint(identity.PersonPrefix)
+	keys["second operator"] = key
+	main := filepath.Join(dir, "switchboard.yaml")
+	text := strings.Replace(rig.ReadFile(t, main), "operators: [", fmt.Sprintf("admin: {edit: programs}\noperators: [{key: oda, hash: %q}, ", hash), 1)
+	rig.WriteFile(t, main, text)
+	return dir, keys
+}
+
+// draft is what a request to make a proposal says.
+type draft struct {
+	Note   string           `json:"note"`
+	Files  []map[string]any `json:"files"`
+	Claims []map[string]any `json:"claims,omitempty"`
+}
+
+func (d draft) text(t *testing.T) string {
+	t.Helper()
+	text, err := json.Marshal(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// nextTask replaces the task all by the task next: no part of it alone is a good configuration.
+func nextTask(t *testing.T, dir string) draft {
+	t.Helper()
+	tenant := rig.ReadFile(t, filepath.Join(dir, "tenants/acme/tenant.yaml"))
+	return draft{
+		Note: "one name for it",
+		Files: []map[string]any{
+			{"path": "tenants/acme/tasks/next.yaml", "text": "task_id: next\nrequired_capabilities: [{tools: [\"*/*\"]}]\n"},
+			{"path": "tenants/acme/tenant.yaml", "text": strings.Replace(tenant, "default_task: all", "default_task: next", 1)},
+			{"path": allTask, "delete": true},
+		},
+		Claims: []map[string]any{{"tenant": "acme", "task": "next", "lists": "a/work"}, {"tenant": "umbrella", "unchanged": true}},
+	}
+}
+
+// proposalOf returns the proposal of an answer.
+func proposalOf(t *testing.T, a rig.Answer, status int) (p struct{ ID, State, Risk, Why string }) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(a.Body), &p); err != nil || a.Status != status {
+		t.Fatalf("%d, want %d: %s", a.Status, status, a.Body)
+	}
+	return p
+}
+
+// The whole way by the command line, while a client works on.
+func TestAProposalIsMadeShownAppliedAndTakenBack(t *testing.T) {
+	t.Parallel()
+	dir, keys := layOutProposals(t)
+	g := rig.Serve(t, dir)
+	client := g.Open(t, "/mcp", true, "Authorization", "Bearer "+keys["agent"])
+	if got := rig.ListNames(t, client); !slices.Equal(got, []string{"work"}) {
+		t.Fatalf("the client lists %q", got)
+	}
+	rig.WriteFile(t, filepath.Join(dir, "proposal.yaml"), nextTask(t, dir).text(t))
+	as := func(who string, want int, args ...string) string {
+		t.Helper()
+		out, errs, code := rig.CommandAs(t, t.TempDir(), keys[who], append([]string{"proposals"}, append(args, "--url", g.AdminURL())...)...) // from another machine
+		if code != want {
+			t.Fatalf("%q as %s: exit %d\n%s%s", args, who, code, out, errs)
+		}
+		return out + errs
+	}
+	made := as("admin", 0, "create", "--file", filepath.Join(dir, "proposal.yaml"))
+	id := strings.TrimSuffix(strings.Fields(made)[1], ":")
+	for _, want := range []string{"risk: medium; it needs somebody who may change the files; 0 of 0 have said yes", "| one name for it", "- task next of acme has a/work", "task next of acme: now"} {
+		if !strings.Contains(made, want) {
+			t.Errorf("%q is not in\n%s", want, made)
+		}
+	}
+	if out := as("admin", 0, "diff", id); !strings.Contains(out, "-default_task: all\n+default_task: next\n") || !strings.Contains(out, "+task_id: next\n") {
+		t.Errorf("the difference:\n%s", out)
+	}
+	if out := as("other admin", 2, "show", id); !strings.Contains(out, "no proposal of that id") {
+		t.Errorf("another tenant's admin: %s", out)
+	}
+	if out := as("admin", 1, "approve", id); !strings.Contains(out, "you proposed it") {
+		t.Errorf("the proposer approves: %s", out)
+	}
+	if out := as("admin", 0, "apply", id); !strings.Contains(out, "is applied and in force, and its claims hold") {
+		t.Errorf("applied: %s", out)
+	}
+	if g.AskAdmin(t, keys["admin"], "GET", changePath(allTask), "").Status != http.StatusNotFound {
+		t.Error("the old task is still there")
+	}
+	if out := as("admin", 0, "list"); !strings.Contains(out, "applied") {
+		t.Errorf("the list: %s", out)
+	}
+	if out := as("admin", 0, "roll-back", id, "--note", "too early"); !strings.Contains(out, "is rolled back: by ann: too early") {
+		t.Errorf("taken back: %s", out)
+	}
+	if got := rig.ReadFile(t, filepath.Join(dir, allTask)); !strings.Contains(got, "task_id: all") {
+		t.Errorf("%q", got)
+	}
+	if got := rig.ListNames(t, client); !slices.Equal(got, []string{"work"}) {
+		t.Errorf("the client lists %q", got)
+	}
+	if out, errs, code := rig.Command(t, dir, "receipts", "verify"); code != 0 {
+		t.Errorf("receipts verify: exit %d\n%s%s", code, out, errs)
+	}
+}
+
+// A claim that only the served state can refute takes everything back, and no call of a client is lost meanwhile.
+func TestAFailedClaimIsRolledBackWithoutALostCall(t *testing.T) {
+	t.Parallel()
+	dir, keys := layOutProposals(t)
+	main := filepath.Join(dir, "switchboard.yaml")
+	old := rig.ReadFile(t, main)
+	g := rig.Serve(t, dir)
+	client := g.Open(t, "/mcp", true, "Authorization", "Bearer "+keys["agent"])
+	rig.ListNames(t, client)
+
+	stop := make(chan struct{})
+	var made, lost atomic.Int32
+	var callers sync.WaitGroup
+	for range 4 {
+		c := g.Open(t, "/mcp", true, "Authorization", "Bearer "+keys["agent"])
+		rig.ListNames(t, c)
+		callers.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if got := rig.Call(t, c, "work", `{}`); strings.HasPrefix(got, "SB-") {
+					lost.Add(1)
+					t.Error("a call got ", got)
+				}
+				made.Add(1)
+			}
+		})
+	}
+	row := strings.ReplaceAll(rig.FakeRow("b", fmt.Sprintf(rig.Tool, "rest")), "FAKE", fmt.Sprintf("%q, fake", rig.FakeProgram))
+	d := draft{
+		Note:   "another server",
+		Files:  []map[string]any{{"path": "switchboard.yaml", "text": strings.Replace(old, "servers:\n", "servers:\n  "+row+"\n", 1)}, {"path": "overlays/b.yaml", "text": "server: b\ntools: {rest: {capabilities: [{verb: read, resource: fs}]}}\n"}},
+		Claims: []map[string]any{{"tenant": "acme", "task": "all", "lists": "b/rest"}, {"tenant": "acme", "task": "all", "lists": "b/nosuch"}},
+	}
+	p := proposalOf(t, g.AskAdmin(t, keys["operator"], "POST", "/v1/proposals", d.text(t)), http.StatusCreated)
+	if p.Risk != "critical" && p.Risk != "high" {
+		t.Errorf("the risk: %s", p.Risk)
+	}
+	at := "/v1/proposals/" + p.ID
+	if a := g.AskAdmin(t, keys["second operator"], "POST", at+"/approve", `{"note":"good"}`); a.Status != http.StatusOK {
+		t.Fatalf("%d %s", a.Status, a.Body)
+	}
+	begun := time.Now()
+	a := g.AskAdmin(t, keys["operator"], "POST", at+"/apply", "")
+	if a.Status != http.StatusConflict || !strings.Contains(a.Body, "SB-CONF-004") || !strings.Contains(a.Body, "task all of acme has b/nosuch") || strings.Contains(a.Body, "has b/rest") {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	t.Logf("applied, refuted and taken back within %s; %d calls", time.Since(begun), made.Load())
+	before := made.Load()
+	rig.Eventually(t, "calls go on", func() string { return rig.ReasonUnless(made.Load() > before+20, fmt.Sprint(made.Load())) })
+	close(stop)
+	callers.Wait()
+	if lost.Load() > 0 {
+		t.Errorf("%d of %d calls were lost", lost.Load(), made.Load())
+	}
+	if now := rig.ReadFile(t, main); now != old {
+		t.Errorf("the file: %q", now)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "overlays")); err == nil {
+		t.Error("the folder of the new overlay is left")
+	}
+	if got := rig.ListNames(t, client); !slices.Equal(got, []string{"work"}) {
+		t.Errorf("the client lists %q", got)
+	}
+	if p := proposalOf(t, g.AskAdmin(t, keys["operator"], "GET", at, ""), http.StatusOK); p.State != "rolled_back" {
+		t.Errorf("%+v", p)
+	}
+}
+
+// After a kill in the middle of an application, the files are all old or all new, the next start serves them, and the proposal says which.
+func TestTwentyKillsInTheMiddleOfAnApplication(t *testing.T) {
+	t.Parallel()
+	law.Hold(t, law.NothingAckedLost)
+	dir, keys := layOutProposals(t)
+	file := func(name string) string { return filepath.Join(dir, filepath.FromSlash(name)) }
+	start := map[string]string{"tenants/acme/tenant.yaml": rig.ReadFile(t, file("tenants/acme/tenant.yaml")), allTask: rig.ReadFile(t, file(allTask))}
+	made := 0
+	for i := range 20 {
+		for name, text := range start {
+			rig.WriteFile(t, file(name), text)
+		}
+		_ = os.Remove(file("tenants/acme/tasks/next.yaml"))
+		g := rig.Serve(t, dir)
+		p := proposalOf(t, g.AskAdmin(t, keys["admin"], "POST", "/v1/proposals", nextTask(t, dir).text(t)), http.StatusCreated)
+		row, err := g.Row()
+		if err != nil {
+			t.Fatal(err)
+		}
+		answered := make(chan int, 1)
+		go func() { answered <- postOnce(row.Admin+"/v1/proposals/"+p.ID+"/apply", keys["admin"]) }()
+		time.Sleep(time.Duration(rand.IntN(60_000)) * time.Microsecond)
+		_ = g.Cmd.Process.Kill()
+		_ = g.Cmd.Wait()
+		status := <-answered
+
+		g = rig.Serve(t, dir)
+		var now struct{ ID, State, Risk, Why string }
+		rig.Eventually(t, "the application is ended", func() string {
+			now = proposalOf(t, g.AskAdmin(t, keys["admin"], "GET", "/v1/proposals/"+p.ID, ""), http.StatusOK)
+			return rig.ReasonUnless(now.State != "applying", now.State)
+		})
+		_, goneErr := os.Stat(file(allTask))
+		_, newErr := os.Stat(file("tenants/acme/tasks/next.yaml"))
+		isNew := goneErr != nil && newErr == nil && strings.Contains(rig.ReadFile(t, file("tenants/acme/tenant.yaml")), "default_task: next")
+		isOld := goneErr == nil && newErr != nil && rig.ReadFile(t, file("tenants/acme/tenant.yaml")) == start["tenants/acme/tenant.yaml"]
+		switch {
+		case now.State == "applied" && isNew:
+			made++
+		case now.State == "open" && isOld:
+			if status == http.StatusOK {
+				t.Errorf("kill %d: it was acknowledged, and is gone", i)
+			}
+		default:
+			t.Fatalf("kill %d: the proposal is %s (%s); the new files are there: %t, the old ones: %t", i, now.State, now.Why, isNew, isOld)
+		}
+		tasks := g.AskAdmin(t, keys["admin"], "GET", "/v1/tasks?tenant=acme", "").Body
+		if strings.Contains(tasks, `"next"`) != isNew {
+			t.Errorf("kill %d: %s is served", i, tasks)
+		}
+		_ = g.Cmd.Process.Kill()
+		_ = g.Cmd.Wait()
+	}
+	t.Logf("20 kills: %d applied, %d not", made, 20-made)
+}
+
+// postOnce sends a request, and returns the status of the answer; 0 if there is none.
+func postOnce(to, key string) int {
+	req, err := http.NewRequest(http.MethodPost, to, http.NoBody)
+	if err != nil {
+		return 0
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode
+}
