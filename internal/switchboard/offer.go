@@ -69,6 +69,9 @@ type Offer struct {
 	// Evidence is what is known about a tool, by its name, where anything is. Admission sets it.
 	Evidence map[string]*ToolEvidence `json:"-"`
 
+	// Alike are the digests of earlier admitted definitions of a tool, by its name, that differ from the present one in words alone. Admission sets them.
+	Alike map[string][]Digest `json:"-"`
+
 	// Stale is set while the server is away and this is its last known offer.
 	Stale bool
 }
