@@ -34,6 +34,12 @@ type OfferedTool struct {
 	// capability.
 	Labels []string `json:"labels,omitempty"`
 
+	// Described says that an operator's overlay has a row for the tool. LabelEnd says in words that the labels of that row have ended, or that they end once the definition
+	// that the server offers is let in; Ended says that they have.
+	Described bool   `json:"described,omitempty"`
+	Ended     bool   `json:"labels_ended,omitempty"`
+	LabelEnd  string `json:"label_end,omitempty"`
+
 	// Flow is what its calls do with data: any of brings, sees and carries.
 	Flow []string `json:"flow,omitempty"`
 
@@ -60,6 +66,8 @@ func (r *Reader) ListOffered(server switchboard.ServerID) *OfferList {
 			continue
 		}
 		one := OfferedTool{Server: t.ID.Server, Tool: t.ID.Name, Digest: t.Digest, Definition: t.Definition, Labels: labelTexts(t, ""), Flow: t.Contract.Flow.Bits.Names(), Contract: contractTexts(&t.Contract)}
+		_, one.Described = s.Config.Overlays[t.ID]
+		one.LabelEnd, one.Ended = s.Catalog.LabelEnd(t.ID)
 		for _, e := range s.Config.Overlays[t.ID].Equivalents {
 			one.Equivalents = append(one.Equivalents, e.Tool.String()+" ("+e.Position+")")
 		}

@@ -249,3 +249,10 @@ func (s *serverReading) firstTerms(ranked []int, weights map[int]int, words []st
 	}
 	return terms
 }
+
+// SortForReview sorts suggestions as a person should look at them: those with contradictions first, then those with the least confidence.
+func SortForReview(all []ToolSuggestion) {
+	slices.SortStableFunc(all, func(a, b ToolSuggestion) int {
+		return cmp.Or(-cmp.Compare(min(1, len(a.Contradictions)), min(1, len(b.Contradictions))), cmp.Compare(a.Confidence, b.Confidence), cmp.Compare(a.Lead, b.Lead), cmp.Compare(a.Tool, b.Tool))
+	})
+}

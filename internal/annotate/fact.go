@@ -38,6 +38,7 @@ func (f *Fact) node() document.Node {
 
 // Words that support a fact.
 var (
+	undoneWords   = wordSet("cancel detach flush kill revoke terminate unlink") // deleteWords after which nothing is lost that was stored
 	destroyWords  = wordSet("destroy drop erase nuke purge shred truncate wipe")
 	buyWords      = wordSet("buy charge pay purchase")
 	rightsWords   = wordSet("acl collaborator grant permission permissions policy privilege privileges revoke role roles")
@@ -127,7 +128,7 @@ func (f *factReading) readSideEffects() {
 		return
 	}
 	for i, w := range f.name {
-		if deleteWords[w] && (i == 0 || i == len(f.name)-1) {
+		if deleteWords[w] && !undoneWords[w] && (i == 0 || i == len(f.name)-1) && !f.means("browser") {
 			f.state(key, "deletes", "name: %q deletes", w)
 		}
 	}
@@ -152,7 +153,7 @@ func (f *factReading) readRisk() {
 		if p := f.phrase(finalPhrases); p != "" {
 			f.state("risk_level", "high", "description: %q", p)
 		}
-		if w := f.nameWord(destroyWords); w != "" {
+		if w := f.nameWord(destroyWords); w != "" && !f.means("browser") {
 			f.state("risk_level", "high", "name: %q destroys", w)
 		}
 	}
@@ -187,7 +188,7 @@ func (f *factReading) readRepeats() {
 		f.state("idempotency", "natural", "description: %q leaves the same state", told)
 	case isTrue(f.hints.destructive):
 		f.state("stateful", "true", "annotations: destructiveHint is true")
-	case f.nameWord(destroyWords) != "":
+	case f.nameWord(destroyWords) != "" && !f.means("browser"):
 		f.state("stateful", "true", "name: %q destroys", f.nameWord(destroyWords))
 	}
 }
