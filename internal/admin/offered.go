@@ -14,6 +14,9 @@ type OfferList struct {
 	Tools []OfferedTool `json:"tools"`          // sorted by server and name
 	Next  string        `json:"next,omitempty"` // ask again with after=NEXT for more; ListOffered returns all of them
 
+	// Taxonomy has the resources that labels can name.
+	Taxonomy *switchboard.Taxonomy `json:"-"`
+
 	// Starting are the servers that are starting and have no known offer.
 	Starting []switchboard.ServerID `json:"starting,omitempty"`
 
@@ -54,7 +57,7 @@ type OfferedTool struct {
 // OfferList.Starting.
 func (r *Reader) ListOffered(server switchboard.ServerID) *OfferList {
 	s := r.o.Configuration()
-	list := &OfferList{Tools: []OfferedTool{}, Starting: s.Starting}
+	list := &OfferList{Tools: []OfferedTool{}, Starting: s.Starting, Taxonomy: s.Config.Taxonomy}
 	for _, id := range slices.Sorted(maps.Keys(s.Servers)) {
 		if _, known := s.Offers[id]; !known && (server == "" || id == server) && !slices.Contains(s.Starting, id) {
 			list.Unknown = append(list.Unknown, id)

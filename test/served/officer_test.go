@@ -130,6 +130,8 @@ var routeTable = map[string]string{
 	"POST /v1/tenants/{tenant}/policies/test":        "author",
 	"GET /v1/tools":                                  "operator",
 	"GET /v1/pins":                                   "operator",
+	"GET /v1/suggestions":                            "operator",
+	"POST /v1/suggestions/accept":                    "operator",
 	"GET /v1/pins/one":                               "operator",
 	"POST /v1/pins/accept":                           "operator",
 	"POST /v1/pins/suspend":                          "operator",
@@ -223,6 +225,8 @@ func TestAZ14EveryRouteNeedsItsOffice(t *testing.T) {
 		case need == "any":
 		case path == "/v1/search":
 			query = "?query=work"
+		case path == "/v1/suggestions":
+			query = "?server=a"
 		case need != "operator" && !named:
 			query = "?tenant=acme"
 		}
@@ -253,7 +257,7 @@ func TestAZ14EveryRouteNeedsItsOffice(t *testing.T) {
 					want = http.StatusNotFound // there is none
 				case strings.HasSuffix(name, "POST /v1/blocks") || strings.HasSuffix(name, "/lift"):
 					want = http.StatusBadRequest // of nobody
-				case strings.HasPrefix(path, "/v1/pins/"):
+				case strings.HasPrefix(path, "/v1/pins/"), strings.HasPrefix(path, "/v1/suggestions/"):
 					want = http.StatusBadRequest // it names no server
 				case strings.HasPrefix(path, "/v1/budgets/"):
 					want = http.StatusBadRequest // it says no limit, and no budget

@@ -143,6 +143,7 @@ func (a *API) makeRoutes() {
 	approvalRoutes{a}.add()
 	tryRoutes{a}.add()
 	pinRoutes{a}.add()
+	labelRoutes{a}.add()
 	mux.HandleFunc("GET /v1/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		text, err := Document(a.o.Version)
 		if err != nil {
