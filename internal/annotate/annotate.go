@@ -45,7 +45,7 @@ type ToolSuggestion struct {
 	Digest switchboard.Digest `json:"digest"` // of the definition that was read
 
 	// Capability is the suggestion; nil if the signs are too weak.
-	Capability *Label `json:"capability"`
+	Capability *Label `json:"capability,omitempty"`
 
 	// Resources are the resources that the signs speak for, at most three, the likeliest first.
 	Resources []switchboard.Resource `json:"resources,omitempty"`
@@ -233,14 +233,17 @@ func keyAt[K comparable](keys []K, i int) (k K) {
 	return k
 }
 
-// maxResources limits the resources of one suggestion.
-const maxResources = 3
+// maxResources limits the resources of one suggestion. Each of them has at least one part in otherShare of the weight of the first.
+const (
+	maxResources = 3
+	otherShare   = 5
+)
 
 // firstTerms returns the resources of the taxonomy for the heaviest subjects.
 func (s *serverReading) firstTerms(ranked []int, weights map[int]int, words []string) (terms []switchboard.Resource) {
 	for _, subject := range ranked {
 		term, known := s.terms.term(subject, words, s.name)
-		if len(terms) == maxResources || weights[subject] <= 0 {
+		if len(terms) == maxResources || weights[subject] <= 0 || weights[subject]*otherShare < weights[ranked[0]] {
 			break
 		}
 		if known && !slices.Contains(terms, term) {

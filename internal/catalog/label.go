@@ -35,7 +35,9 @@ func (v *serverState) findLabelEnd(d *parsedDefinition) (end labelEnd) {
 			"/" + safeText(d.name) + "; once it is let in, the tool has no labels until you give it new ones: switchboard annotate " + string(v.id)
 	}
 	if end.why != "" {
-		v.faults = append(v.faults, problemf("", "%s", end.why).toFault(v.id, d.name, switchboard.FromOverlay, ""))
+		f := problemf("", "%s", end.why).toFault(v.id, d.name, switchboard.FromOverlay, "")
+		f.Offered = true
+		v.faults = append(v.faults, f)
 	}
 	return end
 }
