@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -72,10 +73,9 @@ func (s *Snapshot) LabelEnd(id switchboard.ToolID) (why string, ended bool) {
 	if v == nil {
 		return "", false
 	}
-	for i := range v.tools {
-		if v.tools[i].tool.ID == id {
-			return v.tools[i].end.why, v.tools[i].end.ended
-		}
+	i, ok := slices.BinarySearchFunc(v.tools, id.Name, func(e usableTool, name string) int { return strings.Compare(e.tool.ID.Name, name) })
+	if !ok {
+		return "", false
 	}
-	return "", false
+	return v.tools[i].end.why, v.tools[i].end.ended
 }

@@ -146,7 +146,9 @@ required_capabilities: [{tools: ["a/turn"]}, {verb: read, resource: fs, optional
 	if out, code := run("config", "history"); code != 0 || !strings.Contains(out, "overlays/a.yaml") {
 		t.Errorf("exit %d: %s", code, out)
 	}
-	if out, code := run("receipts", "verify"); code != 0 {
-		t.Errorf("exit %d: %s", code, out)
+	for _, check := range [][]string{{"receipts", "verify"}, {"receipts", "replay", "--since", "1h"}} { // the decisions before and after the end are made again from what was recorded
+		if out, code := run(check...); code != 0 {
+			t.Errorf("%s: exit %d: %s", check, code, out)
+		}
 	}
 }
