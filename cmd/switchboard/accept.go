@@ -76,7 +76,7 @@ func (a *annotateCmd) chooseRows(file string, rows []annotate.ProposedRow) ([]an
 	return chosen, nil
 }
 
-// presentTools returns what is known of the tools of the server, for annotate.CheckRows. The overlays are those of the files.
+// presentTools describes the tools of the server for annotate.CheckRows, by the offer and by the overlays in the files.
 func presentTools(cfg *config.Config, offered *admin.OfferList, server switchboard.ServerID) func(tool string) *annotate.PresentTool {
 	now := map[string]*annotate.PresentTool{}
 	for _, t := range offered.Tools {

@@ -54,8 +54,8 @@ func CheckRows(rows []ProposedRow, present func(tool string) *PresentTool) (acce
 // freeingKeys are the keys of an overlay that can let more happen. A new row does not take them over from a row that has ended.
 var freeingKeys = []string{"capabilities", forKey, "replace", "equivalents", "stateful", "deterministic", "idempotency", "flow"}
 
-// AcceptRows returns the text of the server's overlay with the rows. text is nil if there is no such file. A row takes the place of one that has ended, and keeps
-// what that one restricts. file names the text in errors.
+// AcceptRows returns the text of the server's overlay with the rows. text is nil if there is no such file. A row takes the place of an ended row of its tool, and keeps the
+// restrictions of that row. file names the text in errors.
 func AcceptRows(file string, text []byte, server switchboard.ServerID, rows []ProposedRow) ([]byte, error) {
 	if text == nil {
 		text = []byte("server: " + string(server) + "\n")
@@ -89,7 +89,7 @@ func AcceptRows(file string, text []byte, server switchboard.ServerID, rows []Pr
 	return text, nil
 }
 
-// keepRestrictions returns the new row with what the row that has ended restricts. Where both state the same key, the old row's value stays, and of side effects both lists.
+// keepRestrictions returns the new row with the restrictions of the ended row. If both rows have a key, the ended row's value stays; side effects are joined.
 func keepRestrictions(row, ended document.Node) document.Node {
 	row.Pairs = slices.Clone(row.Pairs)
 	for _, p := range ended.Pairs {

@@ -53,7 +53,7 @@ type ToolSuggestion struct {
 	// Facts are what else an overlay can say about the tool. There are none without a capability.
 	Facts []Fact `json:"facts,omitempty"`
 
-	// Confidence is the measured share of right suggestions among those whose signs lead as far, in hundredths.
+	// Confidence is the measured share of right suggestions among those with a similar Lead, in hundredths.
 	Confidence int `json:"confidence"`
 
 	// Lead is how far the heaviest signs lead over the next ones, from 0 to 99. Confidence follows from it.

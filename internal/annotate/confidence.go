@@ -1,6 +1,6 @@
 package annotate
 
-// A calibrationRow says how many of the suggestions with at least a lead, and less than that of the next row, were right for tools that people have labelled.
+// A calibrationRow counts the labelled tools with a lead from Lead to that of the next row, and how many of their suggestions were right.
 type calibrationRow struct{ Lead, Tools, Right int }
 
 // calibration is measured on the labelled tools. A suggestion is right if verb and resource are both acceptable. TestTheCalibrationIsWhatTheLabelsSay compares the

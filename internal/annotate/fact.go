@@ -216,7 +216,7 @@ func (f *factReading) takesURL() string {
 	return ""
 }
 
-// readFlow states what calls do with data where it differs from what follows from the capability. Pure says that a call only calculates.
+// readFlow states the flow of the tool if it differs from the flow of the capability. pure says that a call only calculates.
 func (f *factReading) readFlow(pure bool) {
 	if pure {
 		f.facts = append(f.facts, Fact{"flow", []string{}, []string{"name, description and parameters: it calculates with the numbers that it gets, and with nothing else"}})

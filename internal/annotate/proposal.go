@@ -26,7 +26,7 @@ const maxShownSigns = 12
 // forKey is the key of an overlay with the digest of the definition that it was given to.
 const forKey = "for"
 
-// neverMark begins the comment that says for which definition of a tool no suggestion is wanted.
+// neverMark begins a comment with a tool and a digest: a person wants no suggestion for that definition.
 const neverMark = "# never "
 
 // A ProposedRow is the suggested overlay of one tool.
@@ -170,7 +170,7 @@ func WriteProposal(server switchboard.ServerID, suggestions []ToolSuggestion, ea
 	return b.Bytes()
 }
 
-// neverLine returns the comment that says that no suggestion is wanted for that definition of the tool.
+// neverLine returns the comment that keeps suggestions away from that definition of the tool.
 func neverLine(tool string, digest switchboard.Digest) string {
 	return neverMark + oneLine(tool) + " " + string(digest) + "\n"
 }
@@ -185,12 +185,12 @@ func onlyNever(server switchboard.ServerID, never map[string]switchboard.Digest)
 	return b.Bytes()
 }
 
-// AddNever returns the file of suggestions with the word that no suggestion is wanted for that definition of the tool.
+// AddNever returns the file of suggestions with the comment that keeps suggestions away from that definition of the tool.
 func AddNever(text []byte, tool string, digest switchboard.Digest) []byte {
 	return append([]byte(neverLine(tool, digest)), text...)
 }
 
-// ReadNever returns the tools that no suggestion is wanted for, with the digests of their definitions.
+// ReadNever returns the tools in the comments of AddNever, with the digests of their definitions.
 func ReadNever(text []byte) map[string]switchboard.Digest {
 	never := map[string]switchboard.Digest{}
 	for line := range strings.Lines(string(text)) {

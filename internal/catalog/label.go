@@ -54,8 +54,8 @@ func restrictionsOfEnded(caps []switchboard.Capability) []switchboard.Capability
 	return slices.DeleteFunc(restrict, func(c switchboard.Capability) bool { return len(c.Constraints) == 0 })
 }
 
-// contractFor returns the contract that the operator's overlay and the definition give to the tool. If the overlay has ended, its facts count only where they restrict, as
-// those of a tenant do, and a call may do anything with data.
+// contractFor returns the contract of the tool by the operator's overlay and the definition. If the overlay has ended, its facts count only where they restrict, as
+// a tenant's facts do. A call may then do anything with data.
 func (e *usableTool) contractFor(t *switchboard.Tool, tax *switchboard.Taxonomy) switchboard.Contract {
 	if !e.end.ended {
 		return contractOf(t, e.hints, e.said, tax)

@@ -79,7 +79,9 @@ func TestALabelCountsForTheDefinitionThatItWasGivenTo(t *testing.T) {
 			if len(tool.Capabilities) > 0 || k.Deterministic.Holds || k.Idempotent.Holds || k.Flow.Bits != switchboard.AllFlows || k.ReadOnly.Holds {
 				t.Errorf("what frees counts still: %v %+v", tool.Capabilities, k)
 			}
-			if kept := show(tool.Kept); !slices.ContainsFunc(kept, func(text string) bool { return strings.Contains(text, "write fs") && strings.Contains(text, "human_in_the_loop") }) {
+			if kept := show(tool.Kept); !slices.ContainsFunc(kept, func(text string) bool {
+				return strings.Contains(text, "write fs") && strings.Contains(text, "human_in_the_loop")
+			}) {
 				t.Errorf("the constraint that restricts is lost: %q", kept)
 			}
 			tenant := &switchboard.Tenant{ID: "t", Servers: []switchboard.ServerID{"a"}, Overlays: map[switchboard.ToolID]switchboard.Overlay{id: {Capabilities: parse("read fs readonly")}}}

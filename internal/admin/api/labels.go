@@ -17,13 +17,13 @@ type suggestionListRequest struct {
 
 type suggestionList struct {
 	Body struct {
-		Suggestions []labels.Suggestion `json:"suggestions" doc:"For the tools without labels: those whose signs contradict each other first, then the least sure ones."`
+		Suggestions []labels.Suggestion `json:"suggestions" doc:"For the tools without labels: tools with contradictory signs first, then the least sure suggestions."`
 		Next        string              `json:"next,omitempty" doc:"Ask again with after=NEXT for the rest."`
 		Total       int                 `json:"total" doc:"How many there are, in all parts of the list."`
 	}
 }
 
-// A labelRow names a tool whose suggestion is accepted.
+// A labelRow is a row that an officer accepts for one tool.
 type labelRow struct {
 	Tool    string             `json:"tool" minLength:"1" maxLength:"128" doc:"The tool."`
 	Digest  switchboard.Digest `json:"digest" minLength:"1" maxLength:"80" doc:"The digest of the definition that you have looked at, as in the suggestion. The labels count for this definition alone."`
@@ -93,4 +93,3 @@ func (l labelRoutes) add() {
 			return out, nil
 		})
 }
-

@@ -1,7 +1,7 @@
-// Package labels lists suggested labels for officers, and accepts those that an officer names into the operator's overlays.
+// Package labels lists suggested labels for officers, and adds the rows that an officer accepts to the operator's overlays.
 //
-// It decides which suggestions are open, in which order a person looks at them, and what an accepted row may be made for: the definition that the server offers at that moment.
-// Package annotate makes the suggestions, and package change writes the file.
+// It decides which suggestions are open, and their order. It accepts a row only for the definition that the server offers at that moment. Package annotate makes the
+// suggestions, and package change writes the file.
 package labels
 
 import (
@@ -61,7 +61,7 @@ func List(offered *admin.OfferList, server switchboard.ServerID) []Suggestion {
 	return open
 }
 
-// A NamedRow names a tool whose suggestion an officer accepts.
+// A NamedRow is a row that an officer accepts for one tool.
 type NamedRow struct {
 	Tool   string
 	Digest switchboard.Digest // of the definition that the officer has looked at
@@ -70,8 +70,8 @@ type NamedRow struct {
 	Overlay json.RawMessage
 }
 
-// Accept adds the rows to the overlay of the server, all or none, and returns the change when it is in force here. The error is a *switchboard.Error: SB-CONF-002 if a server offers
-// another definition by now, SB-CONF-001 with the faults of a row, or what change.Editor.Apply returns. The Revision is nil if the rows are there already.
+// Accept adds the rows to the overlay of the server, all or none, and returns the change when it is in force here. The error is a *switchboard.Error: SB-CONF-002 if the server offers
+// another definition by now, SB-CONF-001 with the faults of a row, or an error of change.Editor.Apply. The Revision is nil if nothing changes.
 func Accept(ctx context.Context, offered *admin.OfferList, server switchboard.ServerID, named []NamedRow, e *change.Editor, by switchboard.Officer, reason string) (*change.Revision, error) {
 	open := List(offered, server)
 	present := map[string]*annotate.PresentTool{}
