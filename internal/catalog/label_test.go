@@ -84,11 +84,25 @@ func TestALabelCountsForTheDefinitionThatItWasGivenTo(t *testing.T) {
 			}) {
 				t.Errorf("the constraint that restricts is lost: %q", kept)
 			}
+			if kept := show(tool.Kept); strings.Contains(c.definition, "x-summit") && !slices.ContainsFunc(kept, func(text string) bool { return strings.HasPrefix(text, "tool: ") }) {
+				t.Errorf("what the server says of the tool is not heard, though replace has ended: %q", kept)
+			}
 			tenant := &switchboard.Tenant{ID: "t", Servers: []switchboard.ServerID{"a"}, Overlays: map[switchboard.ToolID]switchboard.Overlay{id: {Capabilities: parse("read fs readonly")}}}
 			if own, _ := s.For(tenant).Tool(id); len(own.Capabilities) > 0 || own.Contract.Flow.Bits != switchboard.AllFlows {
 				t.Errorf("a tenant's label takes its place: %v", own)
 			}
 		})
+	}
+}
+
+// What an ended row keeps must not say by the operator's word that a tool only reads.
+func TestAnEndedLabelDoesNotMakeAToolReadonly(t *testing.T) {
+	id := switchboard.ToolID{Server: "a", Name: "look"}
+	const named = switchboard.Digest("sha256:1111111111111111111111111111111111111111111111111111111111111111")
+	o := switchboard.Overlay{Capabilities: parse("read fs rate_limited readonly"), For: named}
+	s := catalog.Build([]catalog.Source{{Offer: switchboard.Offer{Server: "a", Tools: [][]byte{[]byte(define("look", ""))}}, Trust: switchboard.TrustOperator}}, map[switchboard.ToolID]switchboard.Overlay{id: o}, taxonomy(t))
+	if tool := only(t, s); tool.Contract.ReadOnly.Holds || !slices.Equal(show(tool.Kept), []string{"overlay: read fs rate_limited"}) {
+		t.Errorf("readonly %v, kept %q", tool.Contract.ReadOnly, show(tool.Kept))
 	}
 }
 
