@@ -12,6 +12,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/annotate"
 	"github.com/summit-switchboard/switchboard/internal/canonical"
+	"github.com/summit-switchboard/switchboard/internal/catalog"
 	"github.com/summit-switchboard/switchboard/internal/config/edit"
 	"github.com/summit-switchboard/switchboard/internal/scan"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -506,6 +507,13 @@ func checkSuggestions(t *testing.T, s annotate.ToolServer, taxonomy *switchboard
 			t.Errorf("%s: %s is no capability here", g.Tool, g.Capability)
 		}
 		checkFacts(t, g)
+		for _, f := range g.Facts {
+			tool := s.Tools[slices.IndexFunc(s.Tools, func(d annotate.DefinedTool) bool { return d.Name == g.Tool && d.Digest == g.Digest })]
+			bits, err := switchboard.ReadFlowBits(f.Values)
+			if f.Key == "flow" && len(f.Values) > 0 && (err != nil || !bits.Has(catalog.FlowOfLabel(g.Capability.Verb, g.Capability.Resource, tool.Definition, taxonomy))) {
+				t.Errorf("%s: %s is less than what follows from %s", g.Tool, f, g.Capability)
+			}
+		}
 		for _, c := range g.Capability.Constraints {
 			switch c {
 			case switchboard.HumanInTheLoop:
