@@ -157,7 +157,7 @@ func kindOf(k switchboard.PinKind) switchboard.Kind {
 // tools judges the tools of the offer, and leaves those that are passed on. Tools that are no candidates are passed on, too, so that explanations can name them.
 func (j *offerJudge) tools(o *switchboard.Offer) {
 	list := j.lists[switchboard.Tools]
-	o.Tools, o.Admissions, o.Evidence, o.Alike = nil, nil, nil, nil
+	o.Tools, o.OfferStanding = nil, switchboard.OfferStanding{}
 	if list.objects == nil {
 		return
 	}

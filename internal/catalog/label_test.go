@@ -52,7 +52,7 @@ func TestALabelCountsForTheDefinitionThatItWasGivenTo(t *testing.T) {
 		{name: "while a person has suspended it", definition: first, named: digest, admission: suspended},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			o := switchboard.Offer{Server: "a", Tools: [][]byte{[]byte(c.definition)}, Alike: map[string][]switchboard.Digest{"look": c.alike}}
+			o := switchboard.Offer{Server: "a", Tools: [][]byte{[]byte(c.definition)}, OfferStanding: switchboard.OfferStanding{Alike: map[string][]switchboard.Digest{"look": c.alike}}}
 			if c.admission != nil {
 				o.Admissions = map[string]*switchboard.Admission{"look": c.admission}
 				o.Evidence = map[string]*switchboard.ToolEvidence{"look": {Diff: c.diff}}
@@ -110,7 +110,7 @@ func TestAnEndedLabelDoesNotMakeAToolReadonly(t *testing.T) {
 func TestARebuiltSnapshotSeesTheEndOfALabel(t *testing.T) {
 	id := switchboard.ToolID{Server: "a", Name: "look"}
 	source := func(alike ...switchboard.Digest) []catalog.Source {
-		return []catalog.Source{{Offer: switchboard.Offer{Server: "a", Tools: [][]byte{[]byte(`{"name":"look","inputSchema":{"type":"object"}}`)}, Alike: map[string][]switchboard.Digest{"look": alike}}}}
+		return []catalog.Source{{Offer: switchboard.Offer{Server: "a", Tools: [][]byte{[]byte(`{"name":"look","inputSchema":{"type":"object"}}`)}, OfferStanding: switchboard.OfferStanding{Alike: map[string][]switchboard.Digest{"look": alike}}}}}
 	}
 	const named = switchboard.Digest("sha256:1111111111111111111111111111111111111111111111111111111111111111")
 	tax := taxonomy(t)
