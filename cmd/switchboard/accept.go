@@ -49,7 +49,7 @@ func (a *annotateCmd) accept(ctx context.Context, io streams, cfg *config.Config
 		fmt.Fprintln(io.err, "switchboard:", err)
 		return errNegative
 	}
-	if err := a.writeAccepted(ctx, cfg, file, accepted, labelled); err != nil {
+	if err := a.writeAccepted(ctx, cfg, a.Server, accepted, labelled); err != nil {
 		return err
 	}
 	return a.printAccepted(io, accepted, labelled)
@@ -76,64 +76,49 @@ func (a *annotateCmd) chooseRows(file string, rows []annotate.ProposedRow) ([]an
 	return chosen, nil
 }
 
-// checkRows returns the rows that may be accepted, and the tools that have a label already. If the server offers the tool
-// of a row with another definition now, or not at all, that is an error: no person has read that definition.
-func (a *annotateCmd) checkRows(cfg *config.Config, offered *admin.OfferList, file string, rows []annotate.ProposedRow) (accepted []annotate.ProposedRow, labelled []labelledTool, err error) {
-	now := map[string]admin.OfferedTool{}
+// presentTools describes the tools of the server for annotate.CheckRows, by the offer and by the overlays in the files.
+func presentTools(cfg *config.Config, offered *admin.OfferList, server switchboard.ServerID) func(tool string) *annotate.PresentTool {
+	now := map[string]*annotate.PresentTool{}
 	for _, t := range offered.Tools {
-		if t.Server == a.Server {
-			now[t.Tool] = t
+		if t.Server != server {
+			continue
 		}
-	}
-	var wrong []string
-	for _, r := range rows {
-		t, ok := now[r.Tool]
-		overlay, described := cfg.Overlays[switchboard.ToolID{Server: a.Server, Name: r.Tool}]
-		switch {
-		case !ok:
-			wrong = append(wrong, fmt.Sprintf("%s:%d: %s: the server does not offer this tool now", file, r.Line, r.Tool))
-		case len(overlay.Capabilities) > 0:
-			labelled = append(labelled, labelledTool{r.Tool, []string{"an overlay labels it"}})
-		case len(t.Labels) > 0:
-			labelled = append(labelled, labelledTool{r.Tool, t.Labels})
-		case described:
-			wrong = append(wrong, fmt.Sprintf("%s:%d: %s: an overlay says other things about this tool already; put this into its row, and remove this one: %s", file, r.Line, r.Tool, strings.Trim(edit.Format(r.Value), "{}")))
-		case r.Digest == "":
-			wrong = append(wrong, fmt.Sprintf("%s:%d: %s: the comment with the digest of the definition is missing; a row of your own belongs into %s", file, r.Line, r.Tool, a.overlayPath(a.Server, ".yaml")))
-		case t.Digest != r.Digest:
-			wrong = append(wrong, fmt.Sprintf("%s:%d: %s: its definition has changed since the suggestion was made", file, r.Line, r.Tool))
-		default:
-			accepted = append(accepted, r)
+		overlay, described := cfg.Overlays[switchboard.ToolID{Server: server, Name: t.Tool}]
+		one := &annotate.PresentTool{Digest: t.Digest, Labels: t.Labels, Described: described, Ended: t.Ended}
+		if len(overlay.Capabilities) > 0 && !t.Ended {
+			one.Labels = []string{"an overlay labels it"}
 		}
+		now[t.Tool] = one
 	}
-	if len(wrong) > 0 {
-		return nil, nil, fmt.Errorf("nothing was accepted:\n  %s\nRun switchboard annotate %s again, and look at these tools. It keeps what you have changed in other rows",
-			strings.Join(wrong, "\n  "), a.Server)
+	return func(tool string) *annotate.PresentTool { return now[tool] }
+}
+
+// checkRows is annotate.CheckRows for rows of a file. If one of them is wrong, none is accepted.
+func (a *annotateCmd) checkRows(cfg *config.Config, offered *admin.OfferList, file string, rows []annotate.ProposedRow) (accepted []annotate.ProposedRow, labelled []annotate.LabelledTool, err error) {
+	accepted, labelled, wrong := annotate.CheckRows(rows, presentTools(cfg, offered, a.Server))
+	if len(wrong) == 0 {
+		return accepted, labelled, nil
 	}
-	return accepted, labelled, nil
+	for i, text := range wrong {
+		tool, _, _ := strings.Cut(text, ": ")
+		at := slices.IndexFunc(rows, func(r annotate.ProposedRow) bool { return r.Tool == tool })
+		wrong[i] = fmt.Sprintf("%s:%d: %s", file, rows[at].Line, text)
+	}
+	return nil, nil, fmt.Errorf("nothing was accepted:\n  %s\nRun switchboard annotate %s again, and look at these tools. It keeps what you have changed in other rows",
+		strings.Join(wrong, "\n  "), a.Server)
 }
 
 // writeAccepted writes the overlay first: if the second step fails, accepting again only removes the suggestions.
-func (a *annotateCmd) writeAccepted(ctx context.Context, cfg *config.Config, file string, accepted []annotate.ProposedRow, labelled []labelledTool) error {
+func (a *annotateCmd) writeAccepted(ctx context.Context, cfg *config.Config, server switchboard.ServerID, accepted []annotate.ProposedRow, labelled []annotate.LabelledTool) error {
 	if a.DryRun {
 		return nil
 	}
-	overlay := a.overlayPath(a.Server, ".yaml")
+	overlay, file := a.overlayPath(server, ".yaml"), a.overlayPath(server, config.SuggestedSuffix)
 	if len(accepted) > 0 {
-		entries := make([]edit.NamedNode, len(accepted))
-		for i, r := range accepted {
-			entries[i] = edit.NamedNode{Name: r.Tool, Value: r.Value}
-		}
 		err := changeFile(ctx, overlay, func(old []byte) ([]byte, error) {
-			if old == nil {
-				old = []byte("server: " + string(a.Server) + "\n")
-			}
-			next, err := edit.AddRows(overlay, old, "tools", entries)
+			next, err := annotate.AcceptRows(overlay, old, server, accepted)
 			if err != nil {
 				return nil, err
-			}
-			if of, _, err := annotate.ReadProposal(overlay, next); err == nil && of != a.Server {
-				return nil, fmt.Errorf("%s is an overlay of the server %s; rename that file", overlay, of)
 			}
 			return next, cfg.CheckOverlay(overlay, next)
 		})
@@ -148,25 +133,25 @@ func (a *annotateCmd) writeAccepted(ctx context.Context, cfg *config.Config, fil
 		}
 		done := func(tool string) bool {
 			return slices.ContainsFunc(accepted, func(r annotate.ProposedRow) bool { return r.Tool == tool }) ||
-				slices.ContainsFunc(labelled, func(l labelledTool) bool { return l.Tool == tool })
+				slices.ContainsFunc(labelled, func(l annotate.LabelledTool) bool { return l.Tool == tool })
 		}
 		return annotate.WithoutRows(old, rows, done), nil
 	})
 }
 
 // printAccepted says which labels count now.
-func (a *annotateCmd) printAccepted(io streams, accepted []annotate.ProposedRow, labelled []labelledTool) error {
+func (a *annotateCmd) printAccepted(io streams, accepted []annotate.ProposedRow, labelled []annotate.LabelledTool) error {
 	if a.JSON {
 		names := []string{}
 		for _, r := range accepted {
 			names = append(names, r.Tool)
 		}
 		return json.NewEncoder(io.raw).Encode(struct {
-			Server   switchboard.ServerID `json:"server"`
-			Accepted []string             `json:"accepted"`
-			Labelled []labelledTool       `json:"labelled,omitempty"`
-			File     string               `json:"file"`
-			DryRun   bool                 `json:"dry_run,omitempty"`
+			Server   switchboard.ServerID    `json:"server"`
+			Accepted []string                `json:"accepted"`
+			Labelled []annotate.LabelledTool `json:"labelled,omitempty"`
+			File     string                  `json:"file"`
+			DryRun   bool                    `json:"dry_run,omitempty"`
 		}{a.Server, names, labelled, a.overlayPath(a.Server, ".yaml"), a.DryRun})
 	}
 	for _, r := range accepted {

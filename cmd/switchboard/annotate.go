@@ -32,6 +32,7 @@ type annotateCmd struct {
 	All         bool     `help:"Suggest labels for the tools of all servers."`
 	Unlabelled  bool     `help:"Only list the tools without labels, which no task finds by a capability."`
 	Accept      bool     `help:"Move suggestions into the server's overlay, where they count."`
+	Review      bool     `help:"Ask about one tool after the other: those that need a look first, then the least sure ones. Each accepted row counts at once."`
 	AddResource []string `help:"Add the resource TERM to taxonomy.yaml first." placeholder:"TERM"`
 	DryRun      bool     `help:"Print what would be written, and write no file."`
 
@@ -50,7 +51,9 @@ func (a *annotateCmd) Run(ctx context.Context, io streams, log *slog.Logger) err
 		return usageError{errors.New("--accept takes one server: you answer for its labels, so look at its suggestions first")}
 	case a.All && a.Server != "":
 		return usageError{errors.New("--all is for all servers; leave the server away, or --all")}
-	case !a.All && a.Server == "" && !a.Unlabelled:
+	case a.Review && (a.Accept || a.Unlabelled || a.JSON || a.DryRun):
+		return usageError{errors.New("--review asks, and writes what you accept; it goes with none of --accept, --unlabelled, --json and --dry-run")}
+	case !a.All && a.Server == "" && !a.Unlabelled && !a.Review:
 		return usageError{errors.New("name a server, or give --all for all of them")}
 	case a.MCPConfig != "" && !a.DryRun && !a.Unlabelled:
 		return usageError{fmt.Errorf("labels need a folder of configuration: switchboard import %s makes one; or give --dry-run", a.MCPConfig)}
@@ -96,6 +99,9 @@ func (a *annotateCmd) Run(ctx context.Context, io streams, log *slog.Logger) err
 		if err := a.propose(ctx, s); err != nil {
 			return err
 		}
+	}
+	if a.Review {
+		return a.review(ctx, io, cfg, offered, found)
 	}
 	if a.JSON {
 		return encodeJSON(io.raw, found)
@@ -158,7 +164,13 @@ type annotated struct {
 type annotatedServer struct {
 	Server      switchboard.ServerID      `json:"server"`
 	Suggestions []annotate.ToolSuggestion `json:"tools"`
-	Labelled    []labelledTool            `json:"labelled,omitempty"`
+	Labelled    []annotate.LabelledTool   `json:"labelled,omitempty"`
+
+	// Ended says of tools why their labels have ended, or end soon.
+	Ended map[string]string `json:"label_ends,omitempty"`
+
+	// Never are the tools that no suggestion is wanted for.
+	Never []string `json:"never,omitempty"`
 
 	// File is the file of suggestions; "" if there is none. Wrote says that its bytes have changed now.
 	File  string `json:"file,omitempty"`
@@ -167,13 +179,8 @@ type annotatedServer struct {
 	// Lost are rows of an earlier file that are left out.
 	Lost []annotate.LostRow `json:"lost,omitempty"`
 
-	state string // of File, in a word
-}
-
-// A labelledTool is a tool that has labels already.
-type labelledTool struct {
-	Tool   string   `json:"tool"`
-	Labels []string `json:"labels"`
+	state   string                 // of File, in a word
+	earlier []annotate.ProposedRow // of File, before
 }
 
 // suggest makes suggestions for all offered tools without labels. The labelled tools count as the other tools of their
@@ -192,9 +199,15 @@ func (a *annotateCmd) suggest(cfg *config.Config, offered *admin.OfferList) *ann
 		labels := map[string][]string{}
 		for _, t := range tools {
 			of.Tools = append(of.Tools, annotate.DefinedTool{Name: t.Tool, Definition: t.Definition, Digest: t.Digest})
+			if t.LabelEnd != "" {
+				if one.Ended == nil {
+					one.Ended = map[string]string{}
+				}
+				one.Ended[t.Tool] = t.LabelEnd
+			}
 			if len(t.Labels) > 0 {
 				labels[t.Tool] = t.Labels
-				one.Labelled = append(one.Labelled, labelledTool{t.Tool, t.Labels})
+				one.Labelled = append(one.Labelled, annotate.LabelledTool{Tool: t.Tool, Labels: t.Labels})
 			}
 		}
 		for _, s := range annotate.Suggest(of, cfg.Taxonomy) {
@@ -220,6 +233,7 @@ func (a *annotateCmd) overlayPath(id switchboard.ServerID, suffix string) string
 func (a *annotateCmd) propose(ctx context.Context, s *annotatedServer) error {
 	file := a.overlayPath(s.Server, config.SuggestedSuffix)
 	var earlier []annotate.ProposedRow
+	var never map[string]switchboard.Digest
 	old, err := os.ReadFile(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -229,10 +243,17 @@ func (a *annotateCmd) propose(ctx context.Context, s *annotatedServer) error {
 		if _, earlier, err = annotate.ReadProposal(file, old); err != nil {
 			return fmt.Errorf("%w\n%s: repair this file, or remove it to start again", err, file)
 		}
+		never = annotate.ReadNever(old)
 	}
-	text := annotate.WriteProposal(s.Server, s.Suggestions, earlier)
+	for _, g := range s.Suggestions {
+		if never[g.Tool] == g.Digest {
+			s.Never = append(s.Never, g.Tool)
+		}
+	}
+	s.earlier = earlier
+	text := annotate.WriteProposal(s.Server, s.Suggestions, earlier, never)
 	s.Lost = annotate.ListLost(s.Suggestions, earlier, func(tool string) bool {
-		return slices.ContainsFunc(s.Labelled, func(l labelledTool) bool { return l.Tool == tool })
+		return slices.ContainsFunc(s.Labelled, func(l annotate.LabelledTool) bool { return l.Tool == tool })
 	})
 	if text != nil {
 		s.File, s.state = file, "unchanged:"
@@ -252,26 +273,17 @@ func (a *annotateCmd) propose(ctx context.Context, s *annotatedServer) error {
 func (f *annotated) print(w io.Writer) {
 	for _, s := range f.Servers {
 		fmt.Fprintf(w, "%s: %s without labels, %d with\n", s.Server, count(len(s.Suggestions), "tool"), len(s.Labelled))
-		for _, g := range s.Suggestions {
-			if g.Capability == nil {
-				fmt.Fprintf(w, "\n  %s  no suggestion: %s\n", g.Tool, g.Why)
-			} else {
-				fmt.Fprintf(w, "\n  %s  %s  (%d %% sure)\n", g.Tool, g.Capability, g.Confidence)
-			}
-			if why := annotate.NameFault(g.Tool); why != "" && g.Capability != nil {
-				fmt.Fprintf(w, "    not written: %s\n", why)
-			}
-			for _, c := range g.Contradictions {
-				fmt.Fprintf(w, "    LOOK     %s\n", c)
-			}
-			printSigns(w, "for    ", g.For)
-			printSigns(w, "against", g.Against)
+		for i := range s.Suggestions {
+			s.print(w, &s.Suggestions[i])
 		}
 		for _, l := range s.Lost {
 			fmt.Fprintf(w, "\n  %s  its row in the earlier file is left out: %s\n", l.Tool, l.Why)
 		}
 		for _, l := range s.Labelled {
 			fmt.Fprintf(w, "\n  %s  has labels: %s\n", l.Tool, strings.Join(l.Labels, "; "))
+			if why := s.Ended[l.Tool]; why != "" {
+				fmt.Fprintf(w, "    LOOK     %s\n", why)
+			}
 		}
 		fmt.Fprintln(w)
 	}
@@ -290,6 +302,35 @@ func (f *annotated) print(w io.Writer) {
 	default:
 		fmt.Fprintf(w, "Nothing in them counts until you accept it, for each server:\n  switchboard annotate --accept SERVER\n")
 	}
+}
+
+// print prints one suggestion with its signs.
+func (s *annotatedServer) print(w io.Writer, g *annotate.ToolSuggestion) {
+	if g.Capability == nil {
+		fmt.Fprintf(w, "\n  %s  no suggestion: %s\n", g.Tool, g.Why)
+	} else {
+		fmt.Fprintf(w, "\n  %s  %s  (%d %% sure)\n", g.Tool, g.Capability, g.Confidence)
+	}
+	if slices.Contains(s.Never, g.Tool) {
+		fmt.Fprintf(w, "    not written: you never want a suggestion for this definition; remove the line \"# never %s\" from %s to change that\n", g.Tool, s.File)
+	}
+	if why := annotate.NameFault(g.Tool); why != "" && g.Capability != nil {
+		fmt.Fprintf(w, "    not written: %s\n", why)
+	}
+	if why := s.Ended[g.Tool]; why != "" {
+		fmt.Fprintf(w, "    LOOK     %s\n", why)
+	}
+	for _, c := range g.Contradictions {
+		fmt.Fprintf(w, "    LOOK     %s\n", c)
+	}
+	if len(g.Resources) > 1 {
+		fmt.Fprintf(w, "    or       the resource %s\n", joinIDs(g.Resources[1:]))
+	}
+	for _, f := range g.Facts {
+		fmt.Fprintf(w, "    fact     %s  (%s)\n", f, strings.Join(f.Why, "; "))
+	}
+	printSigns(w, "for    ", g.For)
+	printSigns(w, "against", g.Against)
 }
 
 // shownSigns limits the signs that are printed for and against one suggestion. --json has all of them.
@@ -326,6 +367,8 @@ type unlabelledTool struct {
 	Server    switchboard.ServerID `json:"server"`
 	Tool      string               `json:"tool"`
 	Suggested string               `json:"suggested,omitempty"`
+
+	Contradictions []string `json:"contradictions,omitempty"`
 }
 
 // printUnlabelled lists the tools without labels.
@@ -333,7 +376,7 @@ func (a *annotateCmd) printUnlabelled(io streams, found *annotated) error {
 	rows := []unlabelledTool{}
 	for _, s := range found.Servers {
 		for _, g := range s.Suggestions {
-			row := unlabelledTool{Server: s.Server, Tool: g.Tool}
+			row := unlabelledTool{Server: s.Server, Tool: g.Tool, Contradictions: g.Contradictions}
 			if g.Capability != nil {
 				row.Suggested = g.Capability.String()
 			}
@@ -341,7 +384,7 @@ func (a *annotateCmd) printUnlabelled(io streams, found *annotated) error {
 		}
 	}
 	slices.SortFunc(rows, func(x, y unlabelledTool) int {
-		return cmp.Or(cmp.Compare(x.Server, y.Server), cmp.Compare(x.Tool, y.Tool))
+		return cmp.Or(-cmp.Compare(min(1, len(x.Contradictions)), min(1, len(y.Contradictions))), cmp.Compare(x.Server, y.Server), cmp.Compare(x.Tool, y.Tool))
 	})
 	if a.JSON {
 		return json.NewEncoder(io.raw).Encode(rows)

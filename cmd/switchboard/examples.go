@@ -97,7 +97,7 @@ var examples = map[string][]string{
 	},
 	"annotate": {
 		"switchboard annotate --unlabelled",
-		"switchboard annotate github",
+		"switchboard annotate --review github",
 		"switchboard annotate --accept github get_issue",
 	},
 	"status": {

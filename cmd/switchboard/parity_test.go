@@ -27,7 +27,7 @@ var parity = map[string][]string{
 	"server connect": {"here: it opens the store, and the browser comes back to it"}, "server disconnect": {"here: it opens the store"},
 	"server remove":   {"change-file"},
 	"search":          {"search-tools"},
-	"annotate":        {"list-tools", "change-file"},
+	"annotate":        {"list-suggestions", "accept-suggestions"},
 	"tools":           {"make-decision", "list-tasks"}, // of one task, or of many
 	"explain":         {"make-decision"},
 	"resolve":         {"resolve-capabilities"},

@@ -14,6 +14,9 @@ type OfferList struct {
 	Tools []OfferedTool `json:"tools"`          // sorted by server and name
 	Next  string        `json:"next,omitempty"` // ask again with after=NEXT for more; ListOffered returns all of them
 
+	// Taxonomy has the resources that labels can name.
+	Taxonomy *switchboard.Taxonomy `json:"-"`
+
 	// Starting are the servers that are starting and have no known offer.
 	Starting []switchboard.ServerID `json:"starting,omitempty"`
 
@@ -34,6 +37,12 @@ type OfferedTool struct {
 	// capability.
 	Labels []string `json:"labels,omitempty"`
 
+	// Described says that an operator's overlay has a row for the tool. LabelEnd says in words that the labels of that row have ended, or that they end once the definition
+	// that the server offers is let in; Ended says that they have.
+	Described bool   `json:"described,omitempty"`
+	Ended     bool   `json:"labels_ended,omitempty"`
+	LabelEnd  string `json:"label_end,omitempty"`
+
 	// Flow is what its calls do with data: any of brings, sees and carries.
 	Flow []string `json:"flow,omitempty"`
 
@@ -48,7 +57,7 @@ type OfferedTool struct {
 // OfferList.Starting.
 func (r *Reader) ListOffered(server switchboard.ServerID) *OfferList {
 	s := r.o.Configuration()
-	list := &OfferList{Tools: []OfferedTool{}, Starting: s.Starting}
+	list := &OfferList{Tools: []OfferedTool{}, Starting: s.Starting, Taxonomy: s.Config.Taxonomy}
 	for _, id := range slices.Sorted(maps.Keys(s.Servers)) {
 		if _, known := s.Offers[id]; !known && (server == "" || id == server) && !slices.Contains(s.Starting, id) {
 			list.Unknown = append(list.Unknown, id)
@@ -60,6 +69,8 @@ func (r *Reader) ListOffered(server switchboard.ServerID) *OfferList {
 			continue
 		}
 		one := OfferedTool{Server: t.ID.Server, Tool: t.ID.Name, Digest: t.Digest, Definition: t.Definition, Labels: labelTexts(t, ""), Flow: t.Contract.Flow.Bits.Names(), Contract: contractTexts(&t.Contract)}
+		_, one.Described = s.Config.Overlays[t.ID]
+		one.LabelEnd, one.Ended = s.Catalog.LabelEnd(t.ID)
 		for _, e := range s.Config.Overlays[t.ID].Equivalents {
 			one.Equivalents = append(one.Equivalents, e.Tool.String()+" ("+e.Position+")")
 		}

@@ -369,6 +369,11 @@ func UsesServer(r *Reader, id switchboard.TenantID, server switchboard.ServerID)
 	return t != nil && t.MayUseServer(server)
 }
 
+// HasServer reports whether the configuration that r reports on has the server.
+func HasServer(r *Reader, id switchboard.ServerID) bool {
+	return r.o.Configuration().Servers[id] != nil
+}
+
 // HasTenant reports whether the configuration has the tenant, refused or not.
 func (r *Reader) HasTenant(id switchboard.TenantID) bool {
 	c := r.o.Configuration()

@@ -167,7 +167,7 @@ func kindOf(k switchboard.PinKind) switchboard.Kind {
 // tools judges the tools of the offer, and leaves those that are passed on. Tools that are no candidates are passed on, too, so that explanations can name them.
 func (j *offerJudge) tools(o *switchboard.Offer) {
 	list := j.lists[switchboard.Tools]
-	o.Tools, o.Admissions, o.Evidence = nil, nil, nil
+	o.Tools, o.OfferStanding = nil, switchboard.OfferStanding{}
 	if list.objects == nil {
 		return
 	}
@@ -191,6 +191,12 @@ func (j *offerJudge) tools(o *switchboard.Offer) {
 				o.Evidence = map[string]*switchboard.ToolEvidence{}
 			}
 			o.Evidence[k.Name] = e
+		}
+		if v.Pin.Alike != "" {
+			if o.Alike == nil {
+				o.Alike = map[string][]switchboard.Digest{}
+			}
+			o.Alike[k.Name] = v.Pin.alikeDigests()
 		}
 	}
 }
@@ -615,6 +621,7 @@ func (j *offerJudge) byFile(k PinKey, pin Pin, entry switchboard.AdmittedPin, of
 	}
 	if now.Definition == "" {
 		if definition := definitionOf(entry.Digest, offered, j.leftOut(&now)); definition != nil {
+			now.Alike = pin.alikeTo(entry.Digest, string(definition))
 			return j.keepDefinition(k, now, definition)
 		}
 	}

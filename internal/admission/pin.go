@@ -2,6 +2,7 @@ package admission
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -103,15 +104,49 @@ type Pin struct {
 
 	Gone time.Time `json:"gone,omitzero"` // since when the server does not offer it
 
+	// Alike are the catalog's digests of earlier admitted definitions of a tool that differ from this one in words alone, divided by spaces, the latest first.
+	Alike string `json:"alike,omitempty"`
+
 	Words *WordFindings `json:"words,omitempty"` // in the definition of a tool; nil if nobody has looked
 }
 
 // With returns the pin with another definition.
 func (p Pin) With(digest, definition string) Pin {
 	if p.Digest != digest || p.Definition != definition {
+		p.Alike = p.alikeTo(digest, definition)
 		p.Digest, p.Definition, p.Words = digest, definition, nil
 	}
 	return p
+}
+
+// maxAlike limits the earlier definitions in Pin.Alike.
+const maxAlike = 16
+
+// alikeTo returns Pin.Alike of the pin with another definition.
+func (p *Pin) alikeTo(digest, definition string) string {
+	if p.Digest == digest {
+		return p.Alike
+	}
+	if p.Definition == "" || definition == "" {
+		return "" // the meaning of one is not known
+	}
+	if class, _ := CompareTools(json.RawMessage(p.Definition), json.RawMessage(definition)); class > Words {
+		return ""
+	}
+	was, err := switchboard.ParseDefinitionDigest(p.Digest)
+	if err != nil {
+		return ""
+	}
+	all := append([]string{"sha256:" + was.Hex}, strings.Fields(p.Alike)...)
+	return strings.Join(all[:min(len(all), maxAlike)], " ")
+}
+
+// alikeDigests returns the digests in Pin.Alike.
+func (p *Pin) alikeDigests() (all []switchboard.Digest) {
+	for d := range strings.FieldsSeq(p.Alike) {
+		all = append(all, switchboard.Digest(d))
+	}
+	return all
 }
 
 // WordFindings are what the rules about words have found in a definition. Do not modify it.

@@ -45,10 +45,19 @@ type ToolSuggestion struct {
 	Digest switchboard.Digest `json:"digest"` // of the definition that was read
 
 	// Capability is the suggestion; nil if the signs are too weak.
-	Capability *Label `json:"capability"`
+	Capability *Label `json:"capability,omitempty"`
 
-	// Confidence is how far the signs agree, from 0 to 100.
+	// Resources are the resources that the signs speak for, at most three, the likeliest first.
+	Resources []switchboard.Resource `json:"resources,omitempty"`
+
+	// Facts are what else an overlay can say about the tool. There are none without a capability.
+	Facts []Fact `json:"facts,omitempty"`
+
+	// Confidence is the measured share of right suggestions among those with a similar Lead, in hundredths.
 	Confidence int `json:"confidence"`
+
+	// Lead is how far the heaviest signs lead over the next ones, from 0 to 99. Confidence follows from it.
+	Lead int `json:"lead"`
 
 	// Contradictions say which signs cannot both be true, such as an annotation that says readonly on a tool that
 	// deletes. Such a tool deserves a look before its suggestion is accepted.
@@ -168,14 +177,15 @@ func (s *serverReading) suggest(i int) ToolSuggestion {
 	t := s.tools[i]
 	out := ToolSuggestion{Tool: t.tool.Name, Digest: t.tool.Digest}
 	resources := s.weighResources(i)
-	best, second := bestTwo(resources, slices.Sorted(maps.Keys(resources)))
-	subject := best
+	subjects := rank(resources, slices.Sorted(maps.Keys(resources)))
+	subject, second := keyAt(subjects, 0), keyAt(subjects, 1)
 	t.addTypicalVerbs(subject, s.terms)
 	verbs := map[switchboard.Verb]int{}
 	for _, v := range t.verbs {
 		verbs[v.verb] += v.weight
 	}
-	verb, secondVerb := bestTwo(verbs, switchboard.Verbs)
+	ranked := rank(verbs, switchboard.Verbs)
+	verb, secondVerb := keyAt(ranked, 0), keyAt(ranked, 1)
 	out.Contradictions = t.contradictions(verb)
 	term, known := s.terms.term(subject, t.words, s.name)
 	switch {
@@ -190,35 +200,62 @@ func (s *serverReading) suggest(i int) ToolSuggestion {
 		out.Why = fmt.Sprintf("its resource seems to be %s, which the taxonomy does not have", term)
 	default:
 		out.Capability = &Label{Verb: verb, Resource: term}
-		out.Confidence = min(confidence(verbs[verb], verbs[secondVerb]), confidence(resources[subject], resources[second]))
+		out.Resources = s.firstTerms(subjects, resources, t.words)
+		out.Lead = min(leadOf(verbs[verb], verbs[secondVerb]), leadOf(resources[subject], resources[second]))
+		out.Confidence = confidenceOf(out.Lead, len(out.Contradictions) > 0)
 	}
 	constraints := t.constrain(verb, subject, s.terms)
 	if out.Capability != nil {
 		out.Capability.Constraints = constraints
+		out.Facts = t.readFacts(out.Capability, subject, s.terms)
 	}
 	s.collectSigns(&out, i, verb, subject, term)
 	return out
 }
 
-// confidence returns how clearly the first weight leads over the second, from 0 to 99.
-func confidence(first, second int) int {
+// leadOf returns how clearly the first weight leads over the second, from 0 to 99.
+func leadOf(first, second int) int {
 	return max(0, min(99, 100*first/(first+max(0, second)+2)))
 }
 
-// bestTwo returns the two keys with the largest weights. Of equal weights, the key that is first in order wins.
-func bestTwo[K comparable](weights map[K]int, order []K) (first, second K) {
-	found := 0
-	for _, k := range order {
-		w, ok := weights[k]
-		switch {
-		case !ok:
-		case found == 0 || w > weights[first]:
-			first, second = k, first
-			found++
-		case found == 1 || w > weights[second]:
-			second = k
-			found++
+// rank returns the keys by their weights, the largest first. Of equal weights, the key that is first in order comes first.
+func rank[K comparable](weights map[K]int, order []K) []K {
+	keys := slices.DeleteFunc(slices.Clone(order), func(k K) bool { _, ok := weights[k]; return !ok })
+	slices.SortStableFunc(keys, func(a, b K) int { return cmp.Compare(weights[b], weights[a]) })
+	return keys
+}
+
+// keyAt returns the key at the index, or the zero key if there are fewer.
+func keyAt[K comparable](keys []K, i int) (k K) {
+	if i < len(keys) {
+		k = keys[i]
+	}
+	return k
+}
+
+// maxResources limits the resources of one suggestion. Each of them has at least one part in otherShare of the weight of the first.
+const (
+	maxResources = 3
+	otherShare   = 5
+)
+
+// firstTerms returns the resources of the taxonomy for the heaviest subjects.
+func (s *serverReading) firstTerms(ranked []int, weights map[int]int, words []string) (terms []switchboard.Resource) {
+	for _, subject := range ranked {
+		term, known := s.terms.term(subject, words, s.name)
+		if len(terms) == maxResources || weights[subject] <= 0 || weights[subject]*otherShare < weights[ranked[0]] {
+			break
+		}
+		if known && !slices.Contains(terms, term) {
+			terms = append(terms, term)
 		}
 	}
-	return first, second
+	return terms
+}
+
+// SortForReview sorts suggestions as a person should look at them: those with contradictions first, then those with the least confidence.
+func SortForReview(all []ToolSuggestion) {
+	slices.SortStableFunc(all, func(a, b ToolSuggestion) int {
+		return cmp.Or(-cmp.Compare(min(1, len(a.Contradictions)), min(1, len(b.Contradictions))), cmp.Compare(a.Confidence, b.Confidence), cmp.Compare(a.Lead, b.Lead), cmp.Compare(a.Tool, b.Tool))
+	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/annotate"
 	"github.com/summit-switchboard/switchboard/internal/canonical"
+	"github.com/summit-switchboard/switchboard/internal/catalog"
 	"github.com/summit-switchboard/switchboard/internal/config/edit"
 	"github.com/summit-switchboard/switchboard/internal/scan"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -193,6 +194,140 @@ func TestToolsWithContradictionsComeFirst(t *testing.T) {
 	}
 }
 
+// A fact that restricts needs one sign. A fact that lets more happen needs all of them.
+func TestFactsFollowFromTheSigns(t *testing.T) {
+	const property = `,"inputSchema":{"type":"object","properties":{%s}}`
+	for _, c := range []struct{ server, name, rest, want string }{
+		{"files", "read_file", `,"description":"Read a file."`, ""},
+		{"files", "delete_file", `,"description":"Delete a file."`, "side_effects: [deletes, writes-local]"},
+		{"files", "write_file", `,"description":"Write a file.","annotations":{"destructiveHint":true}`, "side_effects: [writes-local] stateful: true"},
+		{"tracker", "create_issue", `,"description":"Create an issue."`, "side_effects: [writes-external] idempotency: none"},
+		{"gmail", "send_email", `,"description":"Send an email."`, "side_effects: [contacts-people] idempotency: none"},
+		{"okta", "grant_role", `,"description":"Grant a role to a user."`, "side_effects: [changes-rights, writes-external]"},
+		{"stripe", "pay_invoice", `,"description":"Pay an invoice."`, "side_effects: [costs-money, writes-external] idempotency: none"},
+		{"db", "drop_table", `,"description":"Drop a table. This cannot be undone."`, "side_effects: [deletes] risk_level: high stateful: true"},
+		{"maps", "get_route", `,"description":"Get a route. Each call costs money."`, "cost_class: metered"},
+		// natural idempotency: the hint, the name and the description must agree
+		{"tracker", "update_issue", `,"description":"Update an issue.","annotations":{"idempotentHint":true}`, "side_effects: [writes-external] idempotency: natural"},
+		{"tracker", "update_issue", `,"description":"Update an issue."`, "side_effects: [writes-external]"},
+		{"tracker", "update_issue", `,"description":"Handles an issue.","annotations":{"idempotentHint":true}`, "side_effects: [writes-external]"},
+		{"tracker", "update_issue", `,"description":"Update an issue and append a note.","annotations":{"idempotentHint":true}`, "side_effects: [writes-external]"},
+		{"tracker", "create_issue", `,"description":"Create an issue.","annotations":{"idempotentHint":true}`, "side_effects: [writes-external] idempotency: none"},
+		// deterministic, and an empty flow: all signs must agree
+		{"calculator", "multiply", `,"description":"Multiply two numbers."`, "deterministic: true flow: []"},
+		{"calculator", "multiply", `,"description":"Multiply two numbers by the current rate."`, ""},
+		{"calculator", "multiply", `,"description":"Multiply two numbers.","annotations":{"openWorldHint":true}`, "flow: [brings, sees, carries]"},
+		{"calculator", "multiply", `,"description":"Multiply two numbers."` + fmt.Sprintf(property, `"a":{},"b":{},"url":{}`), "flow: [brings, sees, carries]"},
+		// bits are only added to those that follow from the capability
+		{"files", "read_file", `,"description":"Read a file."` + fmt.Sprintf(property, `"url":{"type":"string"}`), "flow: [brings, sees, carries]"},
+		{"files", "write_file", `,"description":"Write a file."` + fmt.Sprintf(property, `"webhook_url":{"type":"string"}`), "side_effects: [writes-local] flow: [carries]"},
+		{"brave", "web_search", `,"description":"Search the web."` + fmt.Sprintf(property, `"url":{"type":"string"}`), ""},
+	} {
+		got := suggestOne(t, c.server, define(c.name, c.rest))
+		var facts []string
+		for _, f := range got.Facts {
+			facts = append(facts, f.String())
+			if len(f.Why) == 0 {
+				t.Errorf("%s: %s has no reason", c.name, f)
+			}
+		}
+		if all := strings.Join(facts, " "); all != c.want {
+			t.Errorf("%s/%s%s: %v, facts %q, want %q", c.server, c.name, c.rest, got.Capability, all, c.want)
+		}
+	}
+}
+
+func TestASuggestionHasAtMostThreeResourcesTheLikeliestFirst(t *testing.T) {
+	got := suggestOne(t, "gitlab", define("search_issues", `,"description":"Search the issues of a repository, and send an email."`))
+	if len(got.Resources) < 2 || len(got.Resources) > 3 || got.Capability.Resource != got.Resources[0] {
+		t.Errorf("%v, of %v", got.Capability, got.Resources)
+	}
+}
+
+func TestAToolThatIsNeverWantedStaysUnsuggestedWhileItsDefinitionIsTheSame(t *testing.T) {
+	tools := []annotate.DefinedTool{define("read_file", `,"description":"Read a file."`), define("list_files", `,"description":"List files."`)}
+	suggest := func() []annotate.ToolSuggestion {
+		return annotate.Suggest(annotate.ToolServer{Name: "files", Tools: tools}, taxonomyOfLabels(t))
+	}
+	text := annotate.AddNever(annotate.WriteProposal("files", suggest(), nil, nil), "read_file", tools[0].Digest)
+	never := annotate.ReadNever(text)
+	text = annotate.WriteProposal("files", suggest(), nil, never)
+	_, rows, err := annotate.ReadProposal("f", text)
+	if err != nil || len(rows) != 1 || rows[0].Tool != "list_files" || !reflect.DeepEqual(annotate.ReadNever(text), never) {
+		t.Fatalf("%v: %v in\n%s", err, rows, text)
+	}
+	if text = annotate.WithoutRows(text, rows, func(string) bool { return true }); !reflect.DeepEqual(annotate.ReadNever(text), never) {
+		t.Errorf("the word is lost with the last row:\n%s", text)
+	}
+	if _, rows, err := annotate.ReadProposal("f", text); err != nil || len(rows) != 0 {
+		t.Errorf("%v: %v in\n%s", err, rows, text)
+	}
+	tools[0] = define("read_file", `,"description":"Read one file."`)
+	if text = annotate.WriteProposal("files", suggest(), nil, never); !bytes.Contains(text, []byte("\n  read_file:")) {
+		t.Errorf("another definition has no suggestion:\n%s", text)
+	}
+}
+
+func TestANewRowTakesThePlaceOfAnEndedOneAndKeepsWhatThatRestricts(t *testing.T) {
+	const overlay = `# Ours.
+server: files
+tools:
+  # Ada asked for it.
+  read_file: {capabilities: [{verb: read, resource: fs, constraints: [readonly]}], for: "sha256:1", timeout: 5s, flow: [], idempotency: natural, deterministic: true, risk_level: high, side_effects: [deletes], replace: true, equivalents: [{tool: b/c}]}
+  other: {timeout: 5s}
+`
+	row, err := annotate.NewRow("read_file", "sha256:2", []byte(`{capabilities: [{verb: write, resource: fs}], risk_level: low, side_effects: [writes-local], for: "sha256:9"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fresh, err := annotate.NewRow("list_files", "sha256:3", []byte(`{"capabilities": [{"verb": "read", "resource": "fs"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := annotate.AcceptRows("f", []byte(overlay), "files", []annotate.ProposedRow{row, fresh})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `# Ours.
+server: files
+tools:
+  # Ada asked for it.
+  read_file: {capabilities: [{verb: write, resource: fs}], risk_level: high, side_effects: [deletes, writes-local], for: "sha256:2", timeout: "5s"}
+  other: {timeout: 5s}
+  list_files: {capabilities: [{verb: read, resource: fs}], for: "sha256:3"}
+`
+	if string(text) != want {
+		t.Errorf("got\n%s\nwant\n%s", text, want)
+	}
+	if _, err := annotate.AcceptRows("f", []byte(overlay), "elsewhere", []annotate.ProposedRow{row}); err == nil {
+		t.Error("the overlay of another server is changed")
+	}
+	for _, bad := range []string{"", "[]", "read", "{a: ", "&a {b: *a}"} {
+		if _, err := annotate.NewRow("x", "sha256:1", []byte(bad)); err == nil {
+			t.Errorf("%q is a row", bad)
+		}
+	}
+}
+
+func TestOnlyARowForThePresentDefinitionOfAnUnlabelledToolIsAccepted(t *testing.T) {
+	row := func(tool string, digest switchboard.Digest) annotate.ProposedRow {
+		r, err := annotate.NewRow(tool, digest, []byte("{capabilities: [{verb: read, resource: fs}]}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	present := map[string]*annotate.PresentTool{
+		"good": {Digest: "sha256:1"}, "ended": {Digest: "sha256:1", Described: true, Ended: true}, "labelled": {Digest: "sha256:1", Labels: []string{"read fs"}},
+		"described": {Digest: "sha256:1", Described: true}, "changed": {Digest: "sha256:2"}, "unnamed": {Digest: ""},
+	}
+	rows := []annotate.ProposedRow{row("good", "sha256:1"), row("ended", "sha256:1"), row("labelled", "sha256:1"), row("described", "sha256:1"), row("changed", "sha256:1"), row("gone", "sha256:1"), row("unnamed", "")}
+	accepted, labelled, wrong := annotate.CheckRows(rows, func(tool string) *annotate.PresentTool { return present[tool] })
+	if len(accepted) != 2 || accepted[0].Tool != "good" || accepted[1].Tool != "ended" || len(labelled) != 1 || labelled[0].Tool != "labelled" || len(wrong) != 4 {
+		t.Errorf("accepted %v, labelled %v, wrong %q", accepted, labelled, wrong)
+	}
+}
+
 func TestDeceptiveCharactersAndEndlessTextsDoNotCount(t *testing.T) {
 	plain := suggestOne(t, "files", define("delete_file", `,"description":"Delete a file."`))
 	hidden := suggestOne(t, "files", define("delete_file", `,"description":"\u202eDe\u200blete\u001b[2K a file."`))
@@ -210,19 +345,19 @@ func TestAProposalKeepsRowsThatAPersonHasChanged(t *testing.T) {
 	suggest := func() []annotate.ToolSuggestion {
 		return annotate.Suggest(annotate.ToolServer{Name: "files", Tools: tools}, taxonomyOfLabels(t))
 	}
-	first := annotate.WriteProposal("files", suggest(), nil)
+	first := annotate.WriteProposal("files", suggest(), nil, nil)
 	changed := bytes.Replace(first, []byte("read_file: {capabilities: [{verb: read,"), []byte("read_file:\n    capabilities:\n      - {verb: search,"), 1)
-	changed = bytes.TrimSuffix(changed, []byte("]}\n")) // the row is the last one
+	changed = bytes.Replace(changed, fmt.Appendf(nil, "]}], for: %q}\n", tools[0].Digest), fmt.Appendf(nil, "]}\n    for: %q\n", tools[0].Digest), 1) // the row is the last one
 	_, rows, err := annotate.ReadProposal("f", changed)
 	if err != nil {
 		t.Fatalf("%v in\n%s", err, changed)
 	}
-	again := annotate.WriteProposal("files", suggest(), rows)
+	again := annotate.WriteProposal("files", suggest(), rows, nil)
 	if !bytes.Contains(again, []byte("  read_file: {capabilities: [{verb: search, resource: fs")) || !bytes.Contains(again, []byte("was here before, and stays")) {
 		t.Errorf("the changed row is lost:\n%s", again)
 	}
 	tools[0] = define("read_file", `,"description":"Read one file."`)
-	if again := annotate.WriteProposal("files", suggest(), rows); bytes.Contains(again, []byte("verb: search")) {
+	if again := annotate.WriteProposal("files", suggest(), rows, nil); bytes.Contains(again, []byte("verb: search")) {
 		t.Errorf("a row for another definition was kept:\n%s", again)
 	}
 
@@ -243,13 +378,13 @@ func TestARowOfAPersonStaysWithoutASuggestionForItsTool(t *testing.T) {
 	tool := define("frobnicate", "")
 	suggestions := annotate.Suggest(annotate.ToolServer{Name: "server", Tools: []annotate.DefinedTool{tool, define("qux", ""), define("zot", "")}}, taxonomyOfLabels(t))
 	row := func(name string, digest switchboard.Digest) string {
-		return fmt.Sprintf("\n  # definition %s\n  %s: {capabilities: [{verb: read, resource: fs}]}\n", digest, name)
+		return fmt.Sprintf("\n  %s: {capabilities: [{verb: read, resource: fs}], for: %q}\n", name, digest)
 	}
 	_, rows, err := annotate.ReadProposal("f", []byte("server: server\ntools:\n"+row("frobnicate", tool.Digest)+row("qux", "sha256:0")+row("gone", "sha256:1")+row("zot", "sha256:2")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := annotate.WriteProposal("server", suggestions, rows)
+	text := annotate.WriteProposal("server", suggestions, rows, nil)
 	if !bytes.Contains(text, []byte("  # no suggestion; the row below was here before, and stays\n")) || !bytes.HasSuffix(text, []byte(row("frobnicate", tool.Digest)[1:])) {
 		t.Errorf("the row is lost:\n%s", text)
 	}
@@ -265,7 +400,7 @@ func TestRowsInAnyStyleAreTakenOutOfAProposal(t *testing.T) {
 	for _, text := range []string{
 		"server: s\ntools: {a: " + a + ", b: " + b + ", c: " + c + "}\n",
 		"server: s\ntools: {\n  a: " + a + ",\n  b: " + b + ",\n  c: " + c + "}\n",
-		"tools:\n  # definition sha256:1\n  a: " + a + "\n  b: " + b + "\n  c: " + c + "\nserver: s\n",
+		"tools:\n  # a comment\n  a: " + a + "\n  b: " + b + "\n  c: " + c + "\nserver: s\n",
 		"server: s\r\ntools:\r\n    b: " + b + "\r\n    a: " + a + "\r\n    c:\r\n      timeout: 5s\r\n",
 	} {
 		_, rows, err := annotate.ReadProposal("f", []byte(text))
@@ -301,7 +436,7 @@ func TestAProposalOfManyToolsCanBeReadAgain(t *testing.T) {
 	for i := range 2_500 {
 		tools = append(tools, define(fmt.Sprintf("read_file_%d", i), `,"description":"Read a file."`))
 	}
-	text := annotate.WriteProposal("files", annotate.Suggest(annotate.ToolServer{Name: "files", Tools: tools}, taxonomyOfLabels(t)), nil)
+	text := annotate.WriteProposal("files", annotate.Suggest(annotate.ToolServer{Name: "files", Tools: tools}, taxonomyOfLabels(t)), nil, nil)
 	_, rows, err := annotate.ReadProposal("f", text)
 	if err != nil || len(rows) < 900 {
 		t.Fatalf("%d rows: %v", len(rows), err)
@@ -371,6 +506,14 @@ func checkSuggestions(t *testing.T, s annotate.ToolServer, taxonomy *switchboard
 		if !slices.Contains(switchboard.Verbs, g.Capability.Verb) || !taxonomy.HasResource(g.Capability.Resource) {
 			t.Errorf("%s: %s is no capability here", g.Tool, g.Capability)
 		}
+		checkFacts(t, g)
+		for _, f := range g.Facts {
+			tool := s.Tools[slices.IndexFunc(s.Tools, func(d annotate.DefinedTool) bool { return d.Name == g.Tool && d.Digest == g.Digest })]
+			bits, err := switchboard.ReadFlowBits(f.Values)
+			if f.Key == "flow" && len(f.Values) > 0 && (err != nil || !bits.Has(catalog.FlowOfLabel(g.Capability.Verb, g.Capability.Resource, tool.Definition, taxonomy))) {
+				t.Errorf("%s: %s is less than what follows from %s", g.Tool, f, g.Capability)
+			}
+		}
 		for _, c := range g.Capability.Constraints {
 			switch c {
 			case switchboard.HumanInTheLoop:
@@ -381,12 +524,31 @@ func checkSuggestions(t *testing.T, s annotate.ToolServer, taxonomy *switchboard
 			}
 		}
 	}
-	text := annotate.WriteProposal("s", got, nil)
+	text := annotate.WriteProposal("s", got, nil, nil)
 	if text == nil {
 		return
 	}
 	if _, _, err := annotate.ReadProposal("s", text); err != nil && !strings.Contains(err.Error(), "twice") {
 		t.Errorf("%v in\n%s", err, text)
+	}
+}
+
+// checkFacts reports a suggested fact that lets more happen than the definition alone, though a sign speaks against it.
+func checkFacts(t *testing.T, g annotate.ToolSuggestion) {
+	t.Helper()
+	said := func(text string) bool {
+		return slices.ContainsFunc(g.Facts, func(f annotate.Fact) bool { return f.String() == text })
+	}
+	if pure := said("flow: []"); pure != said("deterministic: true") || pure && (g.Capability.Verb != switchboard.Reason || !slices.Contains(g.Capability.Constraints, switchboard.ReadOnly)) {
+		t.Errorf("%s: %s, and calls are pure: %v", g.Tool, g.Capability, g.Facts)
+	}
+	if said("stateful: false") || said("deterministic: false") || said("cost_class: free") || said("risk_level: low") || said("idempotency: natural") && said("stateful: true") {
+		t.Errorf("%s: the facts %v", g.Tool, g.Facts)
+	}
+	for _, f := range g.Facts {
+		if clean, n := scan.Clean(f.String() + strings.Join(f.Why, " ")); n > 0 || strings.Contains(clean, "\n") {
+			t.Errorf("%s: the fact %q", g.Tool, clean)
+		}
 	}
 }
 

@@ -3,7 +3,9 @@ package annotate
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -21,19 +23,22 @@ const (
 // maxShownSigns limits the signs that a proposal shows for one tool, for and against together.
 const maxShownSigns = 12
 
-// digestMark begins the comment with the digest of the definition that a suggestion was made for.
-const digestMark = "# definition "
+// forKey is the key of an overlay with the digest of the definition that it was given to.
+const forKey = "for"
+
+// neverMark begins a comment with a tool and a digest: a person wants no suggestion for that definition.
+const neverMark = "# never "
 
 // A ProposedRow is the suggested overlay of one tool.
 type ProposedRow struct {
 	Tool   string
-	Digest switchboard.Digest // of the definition that it was made for; "" if the file does not say
+	Digest switchboard.Digest // of the definition that it was made for; "" if the row does not say
 	Value  document.Node      // the overlay
 	Line   int                // where it stands in the file; 0 if it is new
 }
 
-// row returns the suggestion as an overlay; ok is false if there is none.
-func (s ToolSuggestion) row() (r ProposedRow, ok bool) {
+// Row returns the suggestion as an overlay; ok is false if there is none.
+func (s *ToolSuggestion) Row() (r ProposedRow, ok bool) {
 	if s.Capability == nil || NameFault(s.Tool) != "" {
 		return r, false
 	}
@@ -45,7 +50,34 @@ func (s ToolSuggestion) row() (r ProposedRow, ok bool) {
 		}
 		c.Pairs = append(c.Pairs, mapOf("constraints", list).Pairs...)
 	}
-	return ProposedRow{Tool: s.Tool, Digest: s.Digest, Value: mapOf("capabilities", document.Node{Kind: document.KindList, Items: []document.Node{c}})}, true
+	value := mapOf("capabilities", document.Node{Kind: document.KindList, Items: []document.Node{c}})
+	for _, f := range s.Facts {
+		value.Pairs = append(value.Pairs, mapOf(f.Key, f.node()).Pairs...)
+	}
+	return ProposedRow{Tool: s.Tool, Digest: s.Digest, Value: givenTo(value, s.Digest)}, true
+}
+
+// givenTo returns the overlay with the digest of the definition that it is given to.
+func givenTo(overlay document.Node, digest switchboard.Digest) document.Node {
+	overlay.Pairs = slices.DeleteFunc(slices.Clone(overlay.Pairs), func(p document.NodePair) bool { return p.Key.Text == forKey })
+	overlay.Pairs = append(overlay.Pairs, mapOf(forKey, textOf(digest)).Pairs...)
+	return overlay
+}
+
+// NewRow returns the row of a person for the tool with the definition of that digest. overlay is its overlay in YAML or JSON, in one map.
+func NewRow(tool string, digest switchboard.Digest, overlay []byte) (ProposedRow, error) {
+	if why := NameFault(tool); why != "" {
+		return ProposedRow{}, errors.New(why)
+	}
+	sink := &document.Sink{}
+	v, ok := document.ReadYAML("overlay", overlay, sink)
+	if err := sink.Err("overlay"); err != nil {
+		return ProposedRow{}, err
+	}
+	if !ok || v.Kind != document.KindMap {
+		return ProposedRow{}, errors.New("want a map, such as {capabilities: [{verb: read, resource: fs}]}")
+	}
+	return ProposedRow{Tool: tool, Digest: digest, Value: givenTo(v.Node, digest)}, nil
 }
 
 func textOf[T ~string](s T) document.Node {
@@ -71,19 +103,31 @@ func NameFault(tool string) string {
 
 // WriteProposal returns the file of suggestions for a server, which has the form of an overlay with the signs as comments. Rows
 // of an earlier file stay as they are if they were made for the same definition, because a person may have changed them.
-// It returns nil if there is no suggestion. If there are too many for one file, it ends with a comment that says so.
-func WriteProposal(server switchboard.ServerID, suggestions []ToolSuggestion, earlier []ProposedRow) []byte {
+// Tools in never get no row while they have that definition. It returns nil if there is nothing to write. If there are too many rows for one file, it ends with a comment that says so.
+func WriteProposal(server switchboard.ServerID, suggestions []ToolSuggestion, earlier []ProposedRow, never map[string]switchboard.Digest) []byte {
 	var b bytes.Buffer
+	kept := map[string]switchboard.Digest{}
+	for _, s := range suggestions {
+		if never[s.Tool] == s.Digest && s.Digest != "" {
+			kept[s.Tool] = s.Digest
+		}
+	}
 	fmt.Fprintf(&b, `# Suggestions of "switchboard annotate" for the server %[1]s. Nothing in this file counts: it is not loaded.
 # Read each row. Change what is wrong, and remove what you do not want. Then accept the rest:
 #   switchboard annotate --accept %[1]s          all rows
 #   switchboard annotate --accept %[1]s TOOL     one row
-server: %[1]s
-tools:
+# Or look at one tool after the other: switchboard annotate --review %[1]s
 `, server)
+	for _, tool := range slices.Sorted(maps.Keys(kept)) {
+		b.WriteString(neverLine(tool, kept[tool]))
+	}
+	fmt.Fprintf(&b, "server: %s\ntools:\n", server)
 	rows, left := 0, 0
 	for _, s := range suggestions {
-		r, ok := s.row()
+		if kept[s.Tool] != "" {
+			continue
+		}
+		r, ok := s.Row()
 		was := slices.IndexFunc(earlier, func(e ProposedRow) bool { return e.Tool == s.Tool && e.Digest == s.Digest })
 		if !ok && was < 0 {
 			continue
@@ -99,22 +143,71 @@ tools:
 		}
 		if ok {
 			fmt.Fprintf(&b, "\n  # %s, %d %% sure%s\n", s.Capability, s.Confidence, changed)
+			if len(s.Resources) > 1 {
+				fmt.Fprintf(&b, "  # or the resource %s\n", joinTexts(s.Resources[1:], " or "))
+			}
 		} else {
 			fmt.Fprintf(&b, "\n  # no suggestion%s\n", changed)
 		}
 		for _, c := range s.Contradictions {
 			fmt.Fprintf(&b, "  # LOOK: %s\n", oneLine(c))
 		}
+		for _, f := range s.Facts {
+			fmt.Fprintf(&b, "  # %s, because of %s\n", f, oneLine(strings.Join(f.Why, "; ")))
+		}
 		writeSigns(&b, s)
-		fmt.Fprintf(&b, "  %s%s\n  %s: %s\n", digestMark, r.Digest, document.Quote(r.Tool), edit.Format(r.Value))
+		fmt.Fprintf(&b, "  %s: %s\n", document.Quote(r.Tool), edit.Format(r.Value))
 	}
-	if rows == 0 {
+	switch {
+	case rows == 0 && len(kept) == 0:
 		return nil
+	case rows == 0:
+		return onlyNever(server, kept)
 	}
 	if left > 0 {
 		fmt.Fprintf(&b, "\n# %d more tools have suggestions: accept these first, then run annotate again.\n", left)
 	}
 	return b.Bytes()
+}
+
+// neverLine returns the comment that keeps suggestions away from that definition of the tool.
+func neverLine(tool string, digest switchboard.Digest) string {
+	return neverMark + oneLine(tool) + " " + string(digest) + "\n"
+}
+
+// onlyNever returns a file of suggestions without any.
+func onlyNever(server switchboard.ServerID, never map[string]switchboard.Digest) []byte {
+	var b bytes.Buffer
+	for _, tool := range slices.Sorted(maps.Keys(never)) {
+		b.WriteString(neverLine(tool, never[tool]))
+	}
+	fmt.Fprintf(&b, "server: %s\ntools: {}\n", server)
+	return b.Bytes()
+}
+
+// AddNever returns the file of suggestions with the comment that keeps suggestions away from that definition of the tool.
+func AddNever(text []byte, tool string, digest switchboard.Digest) []byte {
+	return append([]byte(neverLine(tool, digest)), text...)
+}
+
+// ReadNever returns the tools in the comments of AddNever, with the digests of their definitions.
+func ReadNever(text []byte) map[string]switchboard.Digest {
+	never := map[string]switchboard.Digest{}
+	for line := range strings.Lines(string(text)) {
+		rest, ok := strings.CutPrefix(strings.TrimSpace(line), neverMark)
+		if at := strings.LastIndexByte(rest, ' '); ok && at > 0 {
+			never[rest[:at]] = switchboard.Digest(rest[at+1:])
+		}
+	}
+	return never
+}
+
+func joinTexts[T ~string](all []T, separator string) string {
+	texts := make([]string, len(all))
+	for i, t := range all {
+		texts[i] = string(t)
+	}
+	return strings.Join(texts, separator)
 }
 
 // writeSigns writes the heaviest signs as comments.
@@ -171,6 +264,10 @@ func ListLost(suggestions []ToolSuggestion, earlier []ProposedRow, labelled func
 func WithoutRows(text []byte, rows []ProposedRow, gone func(tool string) bool) []byte {
 	stay := slices.DeleteFunc(slices.Clone(rows), func(r ProposedRow) bool { return gone(r.Tool) })
 	if len(stay) == 0 {
+		server, _, err := ReadProposal("", text)
+		if never := ReadNever(text); err == nil && len(never) > 0 {
+			return onlyNever(server, never)
+		}
 		return nil
 	}
 	out := cutRows(text, rows, gone)
@@ -184,11 +281,12 @@ func WithoutRows(text []byte, rows []ProposedRow, gone func(tool string) bool) [
 	if err != nil {
 		return text // the rows are not those of the text
 	}
-	b := fmt.Appendf(nil, "server: %s\ntools:\n", server)
+	var b []byte
+	for tool, digest := range ReadNever(text) {
+		b = append(b, neverLine(tool, digest)...)
+	}
+	b = fmt.Appendf(b, "server: %s\ntools:\n", server)
 	for _, r := range stay {
-		if r.Digest != "" {
-			b = fmt.Appendf(b, "\n  %s%s\n", digestMark, r.Digest)
-		}
 		b = fmt.Appendf(b, "  %s: %s\n", document.Quote(r.Tool), edit.Format(r.Value))
 	}
 	return b
@@ -247,16 +345,10 @@ func ReadProposal(file string, text []byte) (server switchboard.ServerID, rows [
 	if err := sink.Err(file); err != nil {
 		return "", nil, err
 	}
-	lines := strings.Split(string(text), "\n")
 	for i := range rows {
-		for at := rows[i].Line - 2; at >= 0 && at < len(lines); at-- {
-			comment := strings.TrimSpace(lines[at])
-			if !strings.HasPrefix(comment, "#") {
-				break
-			}
-			if digest, ok := strings.CutPrefix(comment, digestMark); ok {
-				rows[i].Digest = switchboard.Digest(strings.TrimSpace(digest))
-				break
+		for _, p := range rows[i].Value.Pairs {
+			if p.Key.Text == forKey {
+				rows[i].Digest = switchboard.Digest(p.Value.Text)
 			}
 		}
 	}

@@ -47,7 +47,11 @@ func (a *App) swapState(ctx context.Context, s *servingState) {
 	if was.Catalog.Digest() != s.Catalog.Digest() {
 		a.log.Info("catalog", "digest", s.Catalog.Digest(), "tools", len(s.Catalog.Tools()), "faults", len(s.Catalog.Faults()))
 		for _, f := range s.Catalog.Faults() {
-			a.log.Warn("tool refused", "why", f.Error())
+			what := "tool refused"
+			if f.Offered {
+				what = "labels of a tool end"
+			}
+			a.log.Warn(what, "why", f.Error())
 		}
 		logKeptOut(a.log, s.Catalog.Tools(), s.Catalog.Undecided())
 		for _, why := range admin.ProbeFaults(s.State, func(switchboard.ServerID) bool { return true }) {

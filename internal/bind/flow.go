@@ -37,7 +37,12 @@ func (t *tieLog) logFlows(log *slog.Logger, d *decide.Decision) {
 // FlowWarnings names the tasks whose tools can have all three bits together, as far as the operator's overlays and the tenants' say
 // what tools do: no server is asked. It is for a check of the configuration.
 func FlowWarnings(c *config.Config) (warnings switchboard.Faults) {
-	snapshot := catalog.Build(describedTools(c), c.Overlays, c.Taxonomy)
+	overlays := maps.Clone(c.Overlays)
+	for id, o := range overlays { // the definitions that they were given to are not known here
+		o.For = ""
+		overlays[id] = o
+	}
+	snapshot := catalog.Build(describedTools(c), overlays, c.Taxonomy)
 	for _, id := range slices.Sorted(maps.Keys(c.Tenants)) {
 		tenant := c.Tenants[id]
 		view := snapshot.For(tenant)

@@ -121,7 +121,7 @@ func NewState(in Input, was *State) *State {
 		was = &State{}
 	}
 	if s.declaredEquivalents = was.declaredEquivalents; !shares {
-		s.declaredEquivalents = contract.New(s.Catalog, c.Overlays, s.Catalog.Heard, nil, was.declaredEquivalents)
+		s.declaredEquivalents = contract.New(s.Catalog, countingOverlays(c.Overlays, s.Catalog), s.Catalog.Heard, nil, was.declaredEquivalents)
 	}
 	taxonomy := canonical.SumOf(TaxonomyTerms(c.Taxonomy))
 	for id, t := range c.Tenants {
@@ -148,6 +148,27 @@ func NewState(in Input, was *State) *State {
 		s.Tenants[id].OperatorFiles, s.Tenants[id].OwnFiles = in.Operator, c.TenantPolicies[id]
 	}
 	return s
+}
+
+// countingOverlays returns the overlays without the equivalents of those that have ended: a tool whose meaning has changed is nothing's equivalent by an old word.
+func countingOverlays(all map[switchboard.ToolID]switchboard.Overlay, c *catalog.Snapshot) map[switchboard.ToolID]switchboard.Overlay {
+	var own map[switchboard.ToolID]switchboard.Overlay
+	for id, o := range all {
+		if o.For == "" || len(o.Equivalents) == 0 {
+			continue
+		}
+		if _, ended := c.LabelEnd(id); ended {
+			if own == nil {
+				own = maps.Clone(all)
+			}
+			o.Equivalents = nil
+			own[id] = o
+		}
+	}
+	if own != nil {
+		return own
+	}
+	return all
 }
 
 // sameBudgeting reports whether isBudgeted says the same of each server by both configurations.

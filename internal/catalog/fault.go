@@ -13,7 +13,7 @@ import (
 // tools stay refused.
 const MaxFaults = 256
 
-// A ToolFault is a mistake in a statement about a server's tools. The tool that it names is not offered. If it names no
+// A ToolFault is a mistake in a statement about a server's tools. The tool that it names is not offered, unless Offered is set. If it names no
 // tool, see the package comment.
 type ToolFault struct {
 	Server switchboard.ServerID
@@ -25,6 +25,9 @@ type ToolFault struct {
 	Where  string // the manifest's file or URL
 	Field  string // the place in it, such as "_meta.x-summit-capabilities[0].verb"
 	Reason string
+
+	// Offered says that the tool is offered: only its labels have ended, or are about to.
+	Offered bool
 }
 
 // Error returns the fault in one line.

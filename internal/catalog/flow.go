@@ -119,6 +119,15 @@ func ProvidedFlow(own *switchboard.Tool, c switchboard.Capability) switchboard.F
 	return switchboard.Flow{Bits: bits}
 }
 
+// FlowOfLabel returns the flow that follows from a verb and a resource for a tool with the definition, if the operator does not vouch for its server.
+func FlowOfLabel(v switchboard.Verb, r switchboard.Resource, definition []byte, tax *switchboard.Taxonomy) switchboard.FlowBits {
+	h := reachOf(definition)
+	if h == closedHint {
+		h = unsaid
+	}
+	return flowOfCapability(v, placeOf(r, tax), h)
+}
+
 // reachOf reads openWorldHint in a definition.
 func reachOf(definition []byte) reach {
 	annotations, _ := wire.Field(definition, "annotations")

@@ -8,16 +8,19 @@ import (
 
 // collectStatements returns the statement of each source that mentions the tool, strongest first. If ok is false, the tool
 // must be refused, and v.faults says why.
-func (v *serverState) collectStatements(d *parsedDefinition, words []toolLabels, tax *switchboard.Taxonomy) (said [][]switchboard.Capability, ok bool) {
+func (v *serverState) collectStatements(d *parsedDefinition, words []toolLabels, end labelEnd, tax *switchboard.Taxonomy) (said [][]switchboard.Capability, ok bool) {
 	overlay, found := overlayOf(v.overlays, d.name)
 	if overlay.Fault != "" {
 		v.faults = append(v.faults, problemf("", "%s", overlay.Fault).toFault(v.id, d.name, switchboard.FromOverlay, ""))
 		return nil, false
 	}
-	if found && (overlay.Capabilities != nil || overlay.Replace) {
+	switch {
+	case end.ended:
+		said = append(said, nil) // no weaker source takes its place
+	case found && (overlay.Capabilities != nil || overlay.Replace):
 		said = append(said, normalize(overlay.Capabilities, switchboard.FromOverlay))
 	}
-	if overlay.Replace {
+	if overlay.Replace && !end.ended {
 		return said, true
 	}
 	ok = true

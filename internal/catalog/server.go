@@ -45,6 +45,8 @@ type usableTool struct {
 	// The inputs of the contract, besides the tool.
 	hints annotationHints
 	said  switchboard.Contract // from the operator's overlay
+
+	end labelEnd // of the operator's overlay
 }
 
 // sameInputs reports whether v was built from the same inputs that o has.
@@ -54,6 +56,7 @@ func (v *serverState) sameInputs(o *serverState) bool {
 		a.Budgeted == b.Budgeted && a.Class == b.Class && a.Trust == b.Trust && a.Offer.Stale == b.Offer.Stale && sameAdmissions(a.Offer.Admissions, b.Offer.Admissions) &&
 		maps.EqualFunc(a.Offer.Evidence, b.Offer.Evidence, (*switchboard.ToolEvidence).Equal) &&
 		a.Offer.Version == b.Offer.Version && bytes.Equal(a.Offer.Capabilities, b.Offer.Capabilities) && bytes.Equal(a.Offer.Beside, b.Offer.Beside) &&
+		maps.EqualFunc(a.Offer.Alike, b.Offer.Alike, slices.Equal[[]switchboard.Digest]) &&
 		(a.Offer.Tools == nil) == (b.Offer.Tools == nil) &&
 		slices.EqualFunc(a.Offer.Tools, b.Offer.Tools, bytes.Equal) &&
 		(a.Manifest == nil) == (b.Manifest == nil) &&
@@ -66,7 +69,7 @@ func sameAdmissions(a, b map[string]*switchboard.Admission) bool {
 }
 
 func sameOverlay(a, b namedOverlay) bool {
-	return a.tool == b.tool && a.Replace == b.Replace && a.Fault == b.Fault && a.Contract.Equal(&b.Contract) && slices.Equal(a.Redact, b.Redact) &&
+	return a.tool == b.tool && a.For == b.For && a.Replace == b.Replace && a.Fault == b.Fault && a.Contract.Equal(&b.Contract) && slices.Equal(a.Redact, b.Redact) &&
 		reflect.DeepEqual(a.Price, b.Price) && reflect.DeepEqual(a.Budget, b.Budget) &&
 		(a.Capabilities == nil) == (b.Capabilities == nil) &&
 		slices.EqualFunc(a.Capabilities, b.Capabilities, func(x, y switchboard.Capability) bool {
@@ -186,7 +189,8 @@ var ambiguous = &parsedDefinition{fault: problemf("name", "belongs to more than 
 
 // addTool adds the tool, unless a statement about it cannot be understood.
 func (v *serverState) addTool(d *parsedDefinition, words []toolLabels, tax *switchboard.Taxonomy) {
-	said, ok := v.collectStatements(d, words, tax)
+	end := v.findLabelEnd(d)
+	said, ok := v.collectStatements(d, words, end, tax)
 	if !ok {
 		return
 	}
@@ -207,12 +211,16 @@ func (v *serverState) addTool(d *parsedDefinition, words []toolLabels, tax *swit
 			tool.Kept = append(tool.Kept, Restrictions(tool.Capabilities, caps)...)
 		}
 	}
-	tool.Kept = sortUnique(tool.Kept)
 	overlay, _ := overlayOf(v.overlays, d.name)
-	tool.Contract = contractOf(tool, d.hints, overlay.Contract, tax)
+	if end.ended {
+		tool.Kept = append(tool.Kept, restrictionsOfEnded(overlay.Capabilities)...)
+	}
+	tool.Kept = sortUnique(tool.Kept)
+	e := usableTool{tool, len(said) > 0, d.hints, overlay.Contract, end}
+	tool.Contract = e.contractFor(tool, tax)
 	tool.Redact, tool.Price, tool.Budget = overlay.Redact, overlay.Price, overlay.Budget
 	tool.Contract.Risk = riskOf(tool, d.hints, v.source.Budgeted)
-	v.tools = append(v.tools, usableTool{tool, len(said) > 0, d.hints, overlay.Contract})
+	v.tools = append(v.tools, e)
 }
 
 // finishFaults sorts the faults, limits their number, and computes the digest of the tools.

@@ -85,7 +85,7 @@ func applyOverlays(tools []usableTool, overlays []namedOverlay, tax *switchboard
 		} else {
 			tool.Capabilities = caps
 		}
-		tool.Contract = narrowContract(contractOf(&tool, e.hints, e.said, tax), o.Contract)
+		tool.Contract = narrowContract(e.contractFor(&tool, tax), o.Contract)
 		tool.Price = RaisePrice(tool.Price, o.Price)
 		tool.Contract.Risk = e.tool.Contract.Risk.Or(riskOf(&tool, e.hints, true)) // a budget for what the tenant calls spending is the tenant's own affair
 		tools[i].tool = &tool

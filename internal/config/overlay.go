@@ -185,6 +185,7 @@ func (t *toolReader) keys() *document.Keys {
 				}
 				o.Replace = v.ReadBool()
 			}), Doc: "`true` drops all statements of weaker sources about the tool. Without it, those that make the tool less free stay. Only in the operator's overlays."},
+			{Key: "for", Type: document.Custom("a digest, `sha256:` and 64 hexadecimal digits", document.Schema{"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"}, t.readFor), Doc: "The digest of the definition that the row was given to; `switchboard annotate` writes it. If the definition in use has another meaning, the row [only restricts](labels.md#when-labels-end). Without it, the row counts for every definition. Only in the operator's overlays."},
 			{Key: "equivalents", Type: document.MapList("a list of maps", func() *document.Keys { return (&equivalentReader{toolReader: t}).keys() }, t.readEquivalents), Doc: "Tools of other servers to which its calls may move."},
 			{Key: "redact", Type: document.Texts("a list of detectors", nil).With(func(v document.Value) {
 				o.Redact, o.RedactAt = readDetectors(v, t.source), fmt.Sprintf("%s:%d:%d", v.File, v.Line, v.Column)
@@ -394,6 +395,23 @@ func readDetectors(v document.Value, source switchboard.Source) (found []switchb
 		v.Warn("the results are redacted, but the tool is not pii_safe by that; for pii_safe add %s", strings.Join(lacks, ", "))
 	}
 	return found
+}
+
+// readFor reads the digest of the definition that the overlay was given to.
+func (t *toolReader) readFor(v document.Value) {
+	if t.source == switchboard.FromTenantOverlay {
+		v.Fault("only the operator's overlays name the definition that they were given to; remove it")
+		return
+	}
+	s, ok := v.ReadText()
+	if !ok {
+		return
+	}
+	if digits, prefixed := strings.CutPrefix(s, "sha256:"); !prefixed || len(digits) != 64 || strings.Trim(digits, "0123456789abcdef") != "" {
+		v.Fault("%s is no digest of a definition: want sha256: and 64 hexadecimal digits in small letters, as switchboard annotate writes it", v.Shown())
+		return
+	}
+	t.overlay.For = switchboard.Digest(s)
 }
 
 // readRiskLevel reads how much a mistake can harm. A tenant may only state a higher level.

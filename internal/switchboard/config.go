@@ -507,6 +507,10 @@ type Overlay struct {
 	// Capabilities replace those of weaker sources; nil states none and leaves them to other sources.
 	Capabilities []Capability
 
+	// For is the digest of the definition that the overlay was given to; "" means any definition. If the server's tool has another meaning by now, the overlay only restricts.
+	// Only an operator's overlay can set it.
+	For Digest `json:",omitempty"`
+
 	// Contract has the facts that the overlay states.
 	Contract Contract `json:",omitzero"`
 

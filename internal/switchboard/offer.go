@@ -63,14 +63,23 @@ type Offer struct {
 	// Resources, Templates and Prompts are the objects of the other lists.
 	Resources, Templates, Prompts [][]byte
 
-	// Admissions say in which state a tool is, by its name, where that is not plainly active. Admission sets them.
-	Admissions map[string]*Admission `json:"-"`
-
-	// Evidence is what is known about a tool, by its name, where anything is. Admission sets it.
-	Evidence map[string]*ToolEvidence `json:"-"`
+	// OfferStanding says how the tools stand.
+	OfferStanding `json:"-"`
 
 	// Stale is set while the server is away and this is its last known offer.
 	Stale bool
+}
+
+// An OfferStanding is what admission knows about the tools of an offer, each by its name.
+type OfferStanding struct {
+	// Admissions say in which state a tool is, where that is not plainly active.
+	Admissions map[string]*Admission
+
+	// Evidence is what is known about a tool, where anything is.
+	Evidence map[string]*ToolEvidence
+
+	// Alike are the digests of earlier admitted definitions of a tool that differ from the present one in words alone.
+	Alike map[string][]Digest
 }
 
 // SentInstructions is the key of the instructions in UncleanedOthers. They are a JSON string there.

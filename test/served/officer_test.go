@@ -137,6 +137,8 @@ var routeTable = map[string]string{
 	"POST /v1/tenants/{tenant}/policies/test":        "author",
 	"GET /v1/tools":                                  "operator",
 	"GET /v1/pins":                                   "operator",
+	"GET /v1/suggestions":                            "operator",
+	"POST /v1/suggestions/accept":                    "operator",
 	"GET /v1/pins/one":                               "operator",
 	"POST /v1/pins/accept":                           "operator",
 	"POST /v1/pins/suspend":                          "operator",
@@ -243,6 +245,8 @@ func TestAZ14EveryRouteNeedsItsOffice(t *testing.T) {
 		case need == "any":
 		case path == "/v1/search":
 			query = "?query=work"
+		case path == "/v1/suggestions":
+			query = "?server=a"
 		case need != "operator" && !named:
 			query = "?tenant=acme"
 		}
@@ -275,7 +279,7 @@ func TestAZ14EveryRouteNeedsItsOffice(t *testing.T) {
 					want = http.StatusBadRequest // of nobody
 				case strings.HasPrefix(path, "/v1/verifications"):
 					want = http.StatusUnprocessableEntity // it names no server
-				case strings.HasPrefix(path, "/v1/pins/"):
+				case strings.HasPrefix(path, "/v1/pins/"), strings.HasPrefix(path, "/v1/suggestions/"):
 					want = http.StatusBadRequest // it names no server
 				case strings.HasPrefix(path, "/v1/budgets/"):
 					want = http.StatusBadRequest // it says no limit, and no budget

@@ -149,6 +149,7 @@ func (a *API) makeRoutes() {
 	pinRoutes{a}.add()
 	verificationRoutes{a}.add()
 	proposalRoutes{a}.add()
+	labelRoutes{a}.add()
 	mux.HandleFunc("GET /v1/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		text, err := Document(a.o.Version)
 		if err != nil {

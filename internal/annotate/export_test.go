@@ -1,0 +1,6 @@
+package annotate
+
+// CalibrationRow and Calibration are the table of confidences.
+type CalibrationRow = calibrationRow
+
+var Calibration = calibration
