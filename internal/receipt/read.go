@@ -143,19 +143,38 @@ func Extents(ctx context.Context, s ChainReader) (map[string]Extent, error) {
 func ReadAfter(ctx context.Context, s ChainReader, node string, after uint64, see func(*ChainEntry)) (last uint64, err error) {
 	const some = 1000
 	for last = after; ; {
-		all, err := s.Read(ctx, logPrefix+node, last, some)
-		if err != nil || len(all) == 0 {
+		begin := last
+		var fault error
+		_, err := ReadSome(ctx, s, node, begin, some, func(e *ChainEntry) bool {
+			if e.Fault != nil {
+				fault = fmt.Errorf("receipt %s: %w", e.ID(), e.Fault)
+				return false
+			}
+			see(e)
+			last = e.Seq
+			return true
+		})
+		if err = cmp.Or(err, fault); err != nil || last == begin {
 			return last, err
 		}
-		for _, raw := range all {
-			e, err := parseEntry(node, raw.Seq, raw.Data)
-			if err != nil {
-				return last, fmt.Errorf("receipt %s: %w", ID(node, raw.Seq), err)
-			}
-			see(&e)
-			last = raw.Seq
+	}
+}
+
+// ReadSome calls see with receipts of a chain behind entry number after, in their order, until see returns false: at most limit, and at least one if there
+// is one. An entry that cannot be read has a Fault. ReadSome returns the number of the last entry that see got; after if there is none.
+func ReadSome(ctx context.Context, s ChainReader, node string, after uint64, limit int, see func(*ChainEntry) bool) (last uint64, err error) {
+	all, err := s.Read(ctx, logPrefix+node, after, limit)
+	if err != nil {
+		return after, err
+	}
+	for _, raw := range all {
+		e, _ := parseEntry(node, raw.Seq, raw.Data)
+		e.Seq = raw.Seq // also if the entry names another number
+		if after = raw.Seq; !see(&e) {
+			break
 		}
 	}
+	return after, nil
 }
 
 // List yields the receipts that q selects, from all chains, in the order of their times. An error
