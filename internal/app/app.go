@@ -23,6 +23,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/admin/api"
 	"github.com/summit-switchboard/switchboard/internal/admin/approvals"
 	"github.com/summit-switchboard/switchboard/internal/admin/page"
+	"github.com/summit-switchboard/switchboard/internal/admin/past"
 	"github.com/summit-switchboard/switchboard/internal/approval"
 	"github.com/summit-switchboard/switchboard/internal/atom"
 	"github.com/summit-switchboard/switchboard/internal/bind"
@@ -43,6 +44,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/idempotency"
 	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
+	"github.com/summit-switchboard/switchboard/internal/memory"
 	"github.com/summit-switchboard/switchboard/internal/notice"
 	"github.com/summit-switchboard/switchboard/internal/npm"
 	"github.com/summit-switchboard/switchboard/internal/pin"
@@ -203,6 +205,7 @@ type adminParts struct {
 	notices     *notice.Outbox
 	comparisons *whatif.Comparisons
 	history     *history.History
+	memory      *memory.Memory
 	changes     *health.ChangeLog
 	approvals   *approval.Keeper
 	decider     *approvals.Decider
@@ -304,6 +307,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.admin.events = event.NewRecent(a.cluster.Self())
 	a.admin.changes = health.NewChangeLog(a.store, o.Log)
 	a.admin.history = history.New(history.Options{Store: a.store, Log: o.Log})
+	a.admin.memory = memory.New(memory.Options{Store: a.store, Log: o.Log})
 	a.admin.revoked = revocation.Open(ctx, a.store, a.keysChanged.send, o.Log)
 	a.admin.providers = signin.NewProviders(a.ledger.Key("sign-in"))
 	a.admin.providers.Set(signInIssuers(c))
@@ -423,10 +427,12 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	scraper := &admin.Scraper{Reader: a.admin.reads, Recorder: &a.metrics, Engine: a.engine, Past: a.admin.history}
 	a.admin.comparisons = whatif.New(o.Log)
 	a.admin.api = api.New(api.Options{
-		Comparisons: a.admin.comparisons,
-		Compare: func(ctx context.Context, s replay.Bounds, p *replay.Proposal, progress func(done, of int)) (*replay.Diff, error) {
-			a.recorder.Settle(ctx)
-			return replay.CompareWithin(ctx, a.store, s, p, progress)
+		Records: api.RecordOptions{
+			Past: past.New(a.admin.reads, a.admin.memory), Comparisons: a.admin.comparisons,
+			Compare: func(ctx context.Context, s replay.Bounds, p *replay.Proposal, progress func(done, of int)) (*replay.Diff, error) {
+				a.recorder.Settle(ctx)
+				return replay.CompareWithin(ctx, a.store, s, p, progress)
+			},
 		},
 		Reader: a.admin.reads, Scraper: scraper,
 		Actions: actions,
@@ -509,6 +515,9 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.work.Go(func() { a.admin.changes.Run(ctx) })
 	a.work.Go(func() { offers.publish(ctx, a.fleet) })
 	a.work.Go(func() { a.ledger.Trim(ctx) })
+	if a.ledger.Durable() {
+		a.work.Go(func() { a.admin.memory.Run(ctx) })
+	}
 	a.work.Go(func() { a.ledger.Follow(ctx) })
 	a.work.Go(func() { a.runs.FollowStore(ctx) })
 	a.work.Go(func() { a.grants.Run(ctx) })

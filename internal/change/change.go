@@ -354,7 +354,7 @@ func (e *Editor) try(ctx context.Context, w Wish, tenant switchboard.TenantID, o
 	if err != nil {
 		return nil, err
 	}
-	t := &Trial{proposed: after.Config, Warnings: []string{}, Changed: after.Changed, Tasks: after.Tasks, Diff: diffOf(w.Path, old, w.Text)}
+	t := &Trial{proposed: after.Config, Warnings: []string{}, Changed: after.Changed, Tasks: after.Tasks, Diff: DiffOf(w.Path, old, w.Text)}
 	if old != nil {
 		t.ETag = ETagOf(old)
 	}
@@ -522,7 +522,8 @@ func sameCommands(inForce func() map[string]config.PrintedSecret, now map[string
 	return true
 }
 
-func diffOf(name string, old, text []byte) string {
+// DiffOf returns the unified difference of two texts of a file; "" if they are equal.
+func DiffOf(name string, old, text []byte) string {
 	return string(diff.Diff("a/"+name, old, "b/"+name, text))
 }
 

@@ -81,7 +81,7 @@ func (c *Revision) Diff() string {
 		}
 		return []byte(*s)
 	}
-	return diffOf(c.Path, bytes(c.Before), bytes(c.After))
+	return DiffOf(c.Path, bytes(c.Before), bytes(c.After))
 }
 
 // receiptOf returns the receipt of a change, without an outcome.

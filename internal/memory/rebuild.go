@@ -21,9 +21,8 @@ type Rebuilt struct {
 	Trimmed bool `json:"trimmed"`
 }
 
-// Rebuild counts again the days of which all receipts exist, and replaces their pages. Pages of the tenants named that should not exist are deleted. It may run while
-// other processes fold.
-func (m *Memory) Rebuild(ctx context.Context, tenants []switchboard.TenantID) (done Rebuilt, err error) {
+// Rebuild counts again the days of which all receipts exist, and replaces their pages. It may run while other processes fold.
+func (m *Memory) Rebuild(ctx context.Context) (done Rebuilt, err error) {
 	extents, err := receipt.Extents(ctx, m.o.Store)
 	if err != nil {
 		return done, err
@@ -35,7 +34,7 @@ func (m *Memory) Rebuild(ctx context.Context, tenants []switchboard.TenantID) (d
 	}
 	done.From, done.To = max(done.From, oldest(now)), DayOf(now)+1 // the clock of a replica may be ahead
 	for day := done.From; day <= done.To; day++ {
-		if err := m.rebuildDay(ctx, day, extents, tenants, &done); err != nil {
+		if err := m.rebuildDay(ctx, day, extents, &done); err != nil {
 			return done, err
 		}
 	}
@@ -72,8 +71,8 @@ func (m *Memory) firstWholeDay(ctx context.Context, extents map[string]receipt.E
 }
 
 // rebuildDay counts one day again. extents are those of before: of the entries up to there, none of this day is missed.
-func (m *Memory) rebuildDay(ctx context.Context, day Day, extents map[string]receipt.Extent, tenants []switchboard.TenantID, done *Rebuilt) error {
-	t, counted := newTally(day, nil), map[string]uint64{}
+func (m *Memory) rebuildDay(ctx context.Context, day Day, extents map[string]receipt.Extent, done *Rebuilt) error {
+	t, counted, tenants := newTally(day, nil), map[string]uint64{}, map[switchboard.TenantID]bool{}
 	for node, all := range extents {
 		counted[node] = all.Last
 		for e, err := range receipt.List(ctx, m.o.Store, receipt.Query{Node: node, Since: day.Start(), Until: (day + 1).Start()}) {
@@ -81,12 +80,13 @@ func (m *Memory) rebuildDay(ctx context.Context, day Day, extents map[string]rec
 				return err
 			}
 			t.count(&e)
+			tenants[e.Receipt.Tenant] = true
 			counted[node] = max(counted[node], e.Seq)
 			done.Receipts++
 		}
 	}
-	for _, tenant := range append([]switchboard.TenantID{""}, tenants...) {
-		for _, part := range allParts() {
+	for tenant := range tenants {
+		for _, part := range allParts() { // a damaged page may hold what no receipt says
 			k := pageKey{tenant, part, day}
 			if t.pages[k] != nil {
 				continue
