@@ -141,6 +141,9 @@ func (c *memoryGapsCmd) Run(ctx context.Context, io streams) error {
 	for _, g := range x.Gaps {
 		fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\n", g.Count, g.Days, g.Kind, printable(g.Name, 100), dayText(g.First), dayText(g.Last))
 	}
+	if x.More > 0 {
+		fmt.Fprintf(w, "and %d more\n", x.More)
+	}
 	return w.Flush()
 }
 
@@ -271,6 +274,6 @@ func writeSuggestion(out, notes io.Writer, x *past.RankingSuggestion) error {
 	if x.Proposal == nil {
 		return nil
 	}
-	_, err := fmt.Fprint(out, printable(x.Proposal.Diff, 1<<20))
+	_, err := fmt.Fprint(out, x.Proposal.Diff) // the stream spells what a terminal must not get
 	return err
 }

@@ -40,15 +40,15 @@ func (a memoryRoutes) add() {
 		func(ctx context.Context, q asked, in *rememberedTool) (*struct{ Body past.ToolReport }, error) {
 			return answer(a.o.Records.Past.Tool(ctx, q.tenant, in.id(), in.Days))
 		})
-	add(a.API, route{id: "list-tool-errors", method: http.MethodGet, path: "/v1/memory/errors/{server}/{tool}", needs: switchboard.OfficeViewer, summary: "The ways in which attempts at a tool have ended without success, and what was changed after them. No text of an error is kept"},
+	add(a.API, route{id: "read-tool-errors", method: http.MethodGet, path: "/v1/memory/errors/{server}/{tool}", needs: switchboard.OfficeViewer, summary: "The ways in which attempts at a tool have ended without success, and what was changed after them. No text of an error is kept"},
 		func(ctx context.Context, q asked, in *rememberedTool) (*struct{ Body past.ErrorReport }, error) {
 			return answer(a.o.Records.Past.Errors(ctx, q.tenant, in.id(), in.Days, q.operator()))
 		})
-	add(a.API, route{id: "list-similar-tools", method: http.MethodGet, path: "/v1/memory/similar/{server}/{tool}", needs: switchboard.OfficeViewer, summary: "The tools of the tenant that are like a tool, and how they have done"},
+	add(a.API, route{id: "read-similar-tools", method: http.MethodGet, path: "/v1/memory/similar/{server}/{tool}", needs: switchboard.OfficeViewer, summary: "The tools of the tenant that are like a tool, and how they have done"},
 		func(ctx context.Context, q asked, in *rememberedTool) (*struct{ Body past.SimilarReport }, error) {
 			return answer(a.o.Records.Past.Similar(ctx, q.tenant, in.id(), in.Days))
 		})
-	add(a.API, route{id: "list-gaps", method: http.MethodGet, path: "/v1/memory/gaps", needs: switchboard.OfficeViewer, summary: "What a tenant lacks: requirements that no tool met, and capabilities that agents asked for"},
+	add(a.API, route{id: "read-gaps", method: http.MethodGet, path: "/v1/memory/gaps", needs: switchboard.OfficeViewer, summary: "What a tenant lacks: requirements that no tool met, and capabilities that agents asked for"},
 		func(ctx context.Context, q asked, in *struct {
 			MemoryTenantQuery
 			SpanQuery

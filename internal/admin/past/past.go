@@ -29,6 +29,7 @@ const MaxDays = int(memory.Keep / (24 * time.Hour))
 
 // Bounds of answers.
 const (
+	maxGapRows = 200
 	maxSimilar = 20
 	maxIndexes = 8              // of tenants that were asked about last
 	changeTime = 24 * time.Hour // a later change is not named beside the end of an error
@@ -141,7 +142,8 @@ type GapReport struct {
 	Tenant switchboard.TenantID `json:"tenant"`
 	From   string               `json:"from"`
 	To     string               `json:"to"`
-	Gaps   []GapRow             `json:"gaps" doc:"Those that were seen most often first."`
+	Gaps   []GapRow             `json:"gaps" doc:"Those that were seen most often first, at most 200."`
+	More   int                  `json:"more" doc:"How many further ones there are."`
 }
 
 // A GapRow is one thing that was missing.
@@ -166,7 +168,8 @@ func (r *Reader) Gaps(ctx context.Context, tenant switchboard.TenantID, days int
 		return nil, unavailable(err)
 	}
 	x := &GapReport{Tenant: tenant, From: span.From.String(), To: span.To.String(), Gaps: []GapRow{}}
-	for _, g := range all {
+	x.More = max(0, len(all)-maxGapRows)
+	for _, g := range all[:len(all)-x.More] {
 		x.Gaps = append(x.Gaps, GapRow{g.Kind, g.Name, g.Count, g.Days, g.First, g.Last})
 	}
 	return x, nil
