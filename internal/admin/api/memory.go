@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/summit-switchboard/switchboard/internal/access"
 	"github.com/summit-switchboard/switchboard/internal/admin/past"
 	"github.com/summit-switchboard/switchboard/internal/change"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -77,8 +78,11 @@ func (a memoryRoutes) add() {
 		})
 }
 
-// answer returns the body as the answer of a route.
+// answer returns the body as the answer of a route. A tool that there is not for the tenant is not found.
 func answer[B any](body *B, err error) (*struct{ Body B }, error) {
+	if e, ok := errors.AsType[*switchboard.Error](err); ok && e.Code == switchboard.CodeNoSuchTool {
+		return nil, &apiProblem{Problem: access.ProblemOf(http.StatusNotFound, e)}
+	}
 	if err != nil {
 		return nil, err
 	}
