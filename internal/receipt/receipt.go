@@ -539,6 +539,11 @@ func (r *Receipt) decode(raw []byte) error {
 	if err := json.Unmarshal(raw, r); err != nil {
 		return fmt.Errorf("receipt: %w", err)
 	}
+	return r.check()
+}
+
+// check reports members that every receipt has, and that are missing.
+func (r *Receipt) check() error {
 	if r.V < 1 || r.Kind == "" || r.Time.IsZero() {
 		return fmt.Errorf("receipt: v, kind or time is missing")
 	}
