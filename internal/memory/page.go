@@ -244,18 +244,19 @@ func readPage(data []byte, cursors map[string]uint64, tool func(id string, total
 		}
 	}
 	for range d.length(maxGaps + 2) {
-		g := Gap{Requirement, ""}
+		kind := Requirement
 		if d.number() == 1 {
-			g.Kind = Request
+			kind = Request
 		}
-		g.Name = d.text()
+		name := d.bytes(maxText)
 		if s := d.sightings(); gap != nil && !d.bad {
-			gap(g, s)
+			gap(Gap{kind, string(name)}, s)
 		}
 	}
 	for range d.length(maxChanges) {
-		if c := (Change{d.time(), d.text(), d.text(), d.text()}); change != nil && !d.bad {
-			change(c)
+		at, what, file, id := d.time(), d.bytes(maxText), d.bytes(maxText), d.bytes(maxText)
+		if change != nil && !d.bad {
+			change(Change{at, string(what), string(file), string(id)})
 		}
 	}
 	if d.bad || len(d.rest) > 0 {
