@@ -43,8 +43,8 @@ type Gap struct {
 	Name string
 }
 
-// A Change is one change of what is served, by an officer or by a start.
-type Change struct {
+// A ServedChange is one change of the configuration or of a server by an officer, or a start.
+type ServedChange struct {
 	At      time.Time // to the second
 	What    string    // its method, such as reload; start
 	File    string    // of the configuration; "" if it is about none
@@ -108,7 +108,7 @@ func (t *tally) count(e *receipt.ChainEntry) {
 			}
 		}
 		if p := t.page(gaps); p != nil {
-			p.addChange(Change{At: seen(r.Time).First, What: masked(what), File: masked(r.Change.File), Receipt: e.ID()})
+			p.addChange(ServedChange{At: seen(r.Time).First, What: masked(what), File: masked(r.Change.File), Receipt: e.ID()})
 		}
 	}
 }

@@ -41,7 +41,7 @@ func Fill(t testing.TB, s store.Store, tenant switchboard.TenantID, days, tools 
 			pages[gapPart].addGap(Gap{Requirement, fmt.Sprintf("search resource_%d [readonly]", i)}, seen(day.Start()))
 		}
 		for i := range maxChanges {
-			pages[gapPart].addChange(Change{At: day.Start().Add(time.Duration(i) * time.Minute), What: "change", File: "tenants/acme/tenant.yaml", Receipt: fmt.Sprint("n1/", i)})
+			pages[gapPart].addChange(ServedChange{At: day.Start().Add(time.Duration(i) * time.Minute), What: "change", File: "tenants/acme/tenant.yaml", Receipt: fmt.Sprint("n1/", i)})
 		}
 		for part, p := range pages {
 			k := pageKey{tenant, part, day}

@@ -30,7 +30,7 @@ type page struct {
 	cursors map[string]uint64
 	tools   map[string]*Totals // "" is all tools beyond maxTools
 	gaps    map[Gap]Sightings
-	changes []Change // sorted by time
+	changes []ServedChange // sorted by time
 }
 
 const pageFormat = 1
@@ -66,8 +66,8 @@ func (p *page) addGap(g Gap, s Sightings) {
 }
 
 // addChange notes a change, and forgets the oldest ones beyond maxChanges.
-func (p *page) addChange(c Change) {
-	at, _ := slices.BinarySearchFunc(p.changes, c, func(a, b Change) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Receipt, b.Receipt)) })
+func (p *page) addChange(c ServedChange) {
+	at, _ := slices.BinarySearchFunc(p.changes, c, func(a, b ServedChange) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Receipt, b.Receipt)) })
 	p.changes = slices.Insert(p.changes, at, c)
 	p.changes = p.changes[max(0, len(p.changes)-maxChanges):]
 }
@@ -219,12 +219,12 @@ func decodePage(data []byte) (*page, error) {
 			p.tools[tool] = t
 		}
 		return ok
-	}, func(g Gap, s Sightings) { p.gaps[g] = s }, func(c Change) { p.changes = append(p.changes, c) })
+	}, func(g Gap, s Sightings) { p.gaps[g] = s }, func(c ServedChange) { p.changes = append(p.changes, c) })
 	return p, err
 }
 
 // readPage reads a page. Each part that the caller does not want is nil. tool gets the encoded totals, and reports whether they are valid.
-func readPage(data []byte, cursors map[string]uint64, tool func(id string, totals []byte) bool, gap func(Gap, Sightings), change func(Change)) error {
+func readPage(data []byte, cursors map[string]uint64, tool func(id string, totals []byte) bool, gap func(Gap, Sightings), change func(ServedChange)) error {
 	if len(data) == 0 {
 		return nil
 	}
@@ -256,7 +256,7 @@ func readPage(data []byte, cursors map[string]uint64, tool func(id string, total
 	for range d.length(maxChanges) {
 		at, what, file, id := d.time(), d.bytes(maxText), d.bytes(maxText), d.bytes(maxText)
 		if change != nil && !d.bad {
-			change(Change{at, string(what), string(file), string(id)})
+			change(ServedChange{at, string(what), string(file), string(id)})
 		}
 	}
 	if d.bad || len(d.rest) > 0 {

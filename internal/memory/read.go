@@ -10,11 +10,11 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A Span is a range of days. From and To belong to it.
-type Span struct{ From, To Day }
+// A DaySpan is a range of days. From and To belong to it.
+type DaySpan struct{ From, To Day }
 
 // LastDays returns the span of the last n days, with the day of now.
-func LastDays(n int, now time.Time) Span { return Span{DayOf(now) - Day(n) + 1, DayOf(now)} }
+func LastDays(n int, now time.Time) DaySpan { return DaySpan{DayOf(now) - Day(n) + 1, DayOf(now)} }
 
 // A ToolDay is what one day of a tool came to.
 type ToolDay struct {
@@ -23,7 +23,7 @@ type ToolDay struct {
 }
 
 // Tool returns the days of the span with attempts at the tool or results that were kept, the oldest first.
-func (m *Memory) Tool(ctx context.Context, tenant switchboard.TenantID, id switchboard.ToolID, s Span) (days []ToolDay, err error) {
+func (m *Memory) Tool(ctx context.Context, tenant switchboard.TenantID, id switchboard.ToolID, s DaySpan) (days []ToolDay, err error) {
 	want := id.String()
 	err = m.eachPage(ctx, tenant, partOf(want), s, func(day Day, data []byte) error {
 		return readPage(data, nil, func(tool string, totals []byte) bool {
@@ -57,7 +57,7 @@ type SeenGap struct {
 }
 
 // Gaps returns the gaps of the span, those that were seen most often first.
-func (m *Memory) Gaps(ctx context.Context, tenant switchboard.TenantID, s Span) ([]SeenGap, error) {
+func (m *Memory) Gaps(ctx context.Context, tenant switchboard.TenantID, s DaySpan) ([]SeenGap, error) {
 	all := map[Gap]*SeenGap{}
 	err := m.eachPage(ctx, tenant, gapPart, s, func(_ Day, data []byte) error {
 		return readPage(data, nil, nil, func(g Gap, s Sightings) {
@@ -85,15 +85,15 @@ func (m *Memory) Gaps(ctx context.Context, tenant switchboard.TenantID, s Span) 
 }
 
 // Changes returns the changes of the span that receipts of the tenant name, the oldest first; for the empty tenant those of the whole installation.
-func (m *Memory) Changes(ctx context.Context, tenant switchboard.TenantID, s Span) (all []Change, err error) {
+func (m *Memory) Changes(ctx context.Context, tenant switchboard.TenantID, s DaySpan) (all []ServedChange, err error) {
 	err = m.eachPage(ctx, tenant, gapPart, s, func(_ Day, data []byte) error {
-		return readPage(data, nil, nil, nil, func(c Change) { all = append(all, c) })
+		return readPage(data, nil, nil, nil, func(c ServedChange) { all = append(all, c) })
 	})
 	return all, err
 }
 
 // eachPage calls see with the pages of a part in the span, the oldest first.
-func (m *Memory) eachPage(ctx context.Context, tenant switchboard.TenantID, part string, s Span, see func(day Day, data []byte) error) error {
+func (m *Memory) eachPage(ctx context.Context, tenant switchboard.TenantID, part string, s DaySpan, see func(day Day, data []byte) error) error {
 	s.From = max(s.From, oldest(time.Now()))
 	for from := s.From; from <= s.To; {
 		first := from.Start().AddDate(0, 0, 1-from.Start().Day())

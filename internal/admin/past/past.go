@@ -175,7 +175,7 @@ func (r *Reader) Gaps(ctx context.Context, tenant switchboard.TenantID, days int
 	return x, nil
 }
 
-// An ErrorReport lists the ways in which attempts at a tool ended without success.
+// An ErrorReport lists how attempts at a tool ended without success.
 type ErrorReport struct {
 	Tenant switchboard.TenantID `json:"tenant"`
 	Tool   string               `json:"tool"`
@@ -184,7 +184,7 @@ type ErrorReport struct {
 	Errors []ErrorRow           `json:"errors" doc:"The latest first."`
 }
 
-// An ErrorRow is one way in which attempts ended.
+// An ErrorRow is one kind of such an end.
 type ErrorRow struct {
 	Outcome receipt.CallOutcome `json:"outcome"`
 	Code    switchboard.Code    `json:"code,omitempty" doc:"Absent if the tool or its server reported the error. No text of an error is kept."`
@@ -198,7 +198,7 @@ type ErrorRow struct {
 	Then *ChangeRow `json:"then,omitempty" doc:"What was changed first after the last of these errors, within 24 h, if attempts have succeeded since the change. It need not be the cause."`
 }
 
-// A ChangeRow is a change of what is served.
+// A ChangeRow is a change of the configuration or of a server.
 type ChangeRow struct {
 	At      time.Time `json:"at"`
 	What    string    `json:"what" doc:"change or revert of a file, reload, restart, enable or disable of a server, or start of a process."`
@@ -219,14 +219,14 @@ func (r *Reader) Errors(ctx context.Context, tenant switchboard.TenantID, id swi
 	}
 	changes, err := r.memory.Changes(ctx, tenant, span)
 	if err == nil && operator {
-		var more []memory.Change
+		var more []memory.ServedChange
 		more, err = r.memory.Changes(ctx, "", span)
 		changes = append(changes, more...)
 	}
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	slices.SortStableFunc(changes, func(a, b memory.Change) int { return a.At.Compare(b.At) })
+	slices.SortStableFunc(changes, func(a, b memory.ServedChange) int { return a.At.Compare(b.At) })
 	x := &ErrorReport{Tenant: tenant, Tool: id.String(), From: span.From.String(), To: span.To.String(), Errors: []ErrorRow{}}
 	sum, seenOn := memory.Sum(all), map[memory.Pattern]int{}
 	for i := range all {
@@ -247,8 +247,8 @@ func (r *Reader) Errors(ctx context.Context, tenant switchboard.TenantID, id swi
 
 // changeAfter returns the first change after the last of some errors, if an attempt has succeeded after the change. Of several in one second, one that names a file
 // comes first.
-func changeAfter(changes []memory.Change, last, ok time.Time) *ChangeRow {
-	var found *memory.Change
+func changeAfter(changes []memory.ServedChange, last, ok time.Time) *ChangeRow {
+	var found *memory.ServedChange
 	for i := range changes {
 		c := &changes[i]
 		switch {

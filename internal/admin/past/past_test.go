@@ -84,20 +84,20 @@ func sameYAML(a []byte, b string) bool {
 
 func TestAChangeIsNamedOnlyIfItCameAfterTheErrorsAndCallsSucceededSince(t *testing.T) {
 	at := func(minute int) time.Time { return time.Date(2026, 11, 29, 12, minute, 0, 0, time.UTC) }
-	file := memory.Change{At: at(10), What: "change", File: "tenants/acme/tenant.yaml", Receipt: "n1/5"}
-	reload := memory.Change{At: at(10), What: "reload", Receipt: "n1/6"}
-	later := memory.Change{At: at(20), What: "restart", Receipt: "n1/9"}
+	file := memory.ServedChange{At: at(10), What: "change", File: "tenants/acme/tenant.yaml", Receipt: "n1/5"}
+	reload := memory.ServedChange{At: at(10), What: "reload", Receipt: "n1/6"}
+	later := memory.ServedChange{At: at(20), What: "restart", Receipt: "n1/9"}
 	for name, tt := range map[string]struct {
-		changes  []memory.Change
+		changes  []memory.ServedChange
 		last, ok time.Time
 		want     string
 	}{
-		"the first one after":              {[]memory.Change{file, later}, at(5), at(30), "n1/5"},
-		"the file before its reload":       {[]memory.Change{reload, file, later}, at(5), at(30), "n1/5"},
-		"none after the last error":        {[]memory.Change{file}, at(15), at(30), ""},
-		"no call has succeeded since":      {[]memory.Change{file}, at(5), at(7), ""},
-		"no call has ever succeeded":       {[]memory.Change{file}, at(5), time.Time{}, ""},
-		"it was changed more than 24 h on": {[]memory.Change{file}, at(5).Add(-25 * time.Hour), at(30), ""},
+		"the first one after":              {[]memory.ServedChange{file, later}, at(5), at(30), "n1/5"},
+		"the file before its reload":       {[]memory.ServedChange{reload, file, later}, at(5), at(30), "n1/5"},
+		"none after the last error":        {[]memory.ServedChange{file}, at(15), at(30), ""},
+		"no call has succeeded since":      {[]memory.ServedChange{file}, at(5), at(7), ""},
+		"no call has ever succeeded":       {[]memory.ServedChange{file}, at(5), time.Time{}, ""},
+		"it was changed more than 24 h on": {[]memory.ServedChange{file}, at(5).Add(-25 * time.Hour), at(30), ""},
 		"nothing was changed":              {nil, at(5), at(30), ""},
 	} {
 		got := ""

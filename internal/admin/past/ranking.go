@@ -28,7 +28,7 @@ const (
 	maxRead = 400
 )
 
-// A RankingSuggestion says for which requirements of a tenant another server should come first.
+// A RankingSuggestion names the requirements of a tenant where another server should come first.
 type RankingSuggestion struct {
 	Tenant switchboard.TenantID `json:"tenant"`
 	From   string               `json:"from"`
@@ -223,7 +223,7 @@ func TenantFile(tenant switchboard.TenantID) string {
 	return "tenants/" + string(tenant) + "/tenant.yaml"
 }
 
-// ProposeRanking returns the text of the tenant's file with the servers of the suggestion first, and what holds after that. text is the present file. next is nil if
+// ProposeRanking returns the text of the tenant's file with the servers of the suggestion first, and claims about that change. text is the present file. next is nil if
 // the suggestion changes nothing.
 func ProposeRanking(x *RankingSuggestion, text []byte) (next []byte, claims []string, err error) {
 	file := TenantFile(x.Tenant)
