@@ -53,11 +53,7 @@ func (m *Memory) Run(ctx context.Context) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
-		err := l.Renew(ctx)
-		if err == nil {
-			err = m.fold(ctx, func() error { return l.Renew(ctx) })
-		}
-		m.report(ctx, err)
+		m.report(ctx, m.fold(ctx, func() error { return l.Renew(ctx) }))
 		select {
 		case <-ctx.Done():
 			return
@@ -84,7 +80,7 @@ func (m *Memory) report(ctx context.Context, err error) {
 // Fold folds what there is now, without the lease.
 func (m *Memory) Fold(ctx context.Context) error { return m.fold(ctx, func() error { return nil }) }
 
-// fold folds all chains up to their present ends. It calls renew between two chunks, and ends when that fails.
+// fold folds all chains up to their present ends. It calls renew before each chunk, and ends when that fails. If there is nothing new, it writes nothing.
 func (m *Memory) fold(ctx context.Context, renew func() error) error {
 	extents, err := receipt.Extents(ctx, m.o.Store)
 	if err != nil {
@@ -111,6 +107,9 @@ func (m *Memory) foldChain(ctx context.Context, node string, all receipt.Extent,
 		after = all.First - 1
 	}
 	for after < all.Last {
+		if err := renew(); err != nil {
+			return err
+		}
 		t := newTally(oldest(time.Now()), nil)
 		to, err := m.read(ctx, node, after, min(all.Last, after+chunkEntries), t)
 		if err != nil {
@@ -122,11 +121,7 @@ func (m *Memory) foldChain(ctx context.Context, node string, all receipt.Extent,
 		if err := m.write(ctx, node, after, to, t); err != nil {
 			return err
 		}
-		if after = to; after < all.Last {
-			if err := renew(); err != nil {
-				return err
-			}
-		}
+		after = to
 	}
 	return nil
 }

@@ -10,7 +10,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/memory"
@@ -237,15 +239,22 @@ func mustAgree(t testing.TB, m *memory.Memory, want *counted) {
 // A dying store fails from its nth change on. The first failing change may be made all the same.
 type dying struct {
 	store.Store
-	left  int
+	left  atomic.Int64
 	takes bool
 }
 
+func newDying(s store.Store, left int64, takes bool) *dying {
+	d := &dying{Store: s, takes: takes}
+	d.left.Store(left)
+	return d
+}
+
 func (d *dying) Apply(ctx context.Context, c store.Change) (store.Version, error) {
-	if d.left--; d.left >= 0 {
+	left := d.left.Add(-1)
+	if left >= 0 {
 		return d.Store.Apply(ctx, c)
 	}
-	if d.takes && d.left == -1 {
+	if d.takes && left == -1 {
 		_, _ = d.Store.Apply(ctx, c)
 	}
 	return 0, fmt.Errorf("%w: it is dead", store.ErrUnavailable)
@@ -259,7 +268,7 @@ func TestEachReceiptCountsOnceWhereverTheFoldIsKilled(t *testing.T) {
 			for kill := range 60 {
 				fill(t, a, r, 20)
 				fill(t, b, r, 10)
-				_ = newMemory(&dying{s, kill % 40, kill%2 == 0}).Fold(t.Context())
+				_ = newMemory(newDying(s, int64(kill%40), kill%2 == 0)).Fold(t.Context())
 			}
 			m := newMemory(s)
 			if err := m.Fold(t.Context()); err != nil {
@@ -311,6 +320,55 @@ func TestSeveralFoldersWithoutALeaseCountEachReceiptOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustAgree(t, m, countReceipts(t, s))
+}
+
+func TestAFoldWithoutNewReceiptsWritesNothing(t *testing.T) {
+	s := store.NewMemory()
+	fill(t, openChain(t, s, "n1"), rand.New(rand.NewPCG(13, 14)), 100)
+	if err := newMemory(s).Fold(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := newMemory(newDying(s, 0, false)).Fold(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Processes that run over one store fold what is written while they run, also after the one with the lease has ended without releasing it.
+func TestARunningMemoryFollowsTheReceipts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, r := store.NewMemory(), rand.New(rand.NewPCG(15, 16))
+		chain := openChain(t, s, "n1")
+		mustFold := func(when string, within time.Duration) {
+			t.Helper()
+			time.Sleep(within)
+			last, err := receipt.Last(t.Context(), s, "n1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := memory.Folded(t.Context(), s, "n1"); err != nil || got != last {
+				t.Errorf("%s: %d of %d receipts are folded: %v", when, got, last, err)
+			}
+		}
+		first, end := context.WithCancel(t.Context())
+		kept := newDying(s, 1<<30, false)
+		var running sync.WaitGroup
+		running.Go(func() { newMemory(kept).Run(first) })
+		fill(t, chain, r, 300)
+		mustFold("one process", 11*time.Second)
+		second, stop := context.WithCancel(t.Context())
+		running.Go(func() { newMemory(s).Run(second) })
+		fill(t, chain, r, 300)
+		mustFold("two processes", 11*time.Second)
+		kept.left.Store(0) // it cannot release its lease any more
+		end()
+		fill(t, chain, r, 300)
+		mustFold("the other process", 45*time.Second)
+		stop()
+		running.Wait()
+		if err := chain.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestTrimmingReceiptsLeavesTheTotals(t *testing.T) {

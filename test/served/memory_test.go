@@ -144,6 +144,19 @@ func TestTheMemoryCountsEachReceiptOnceAfterKills(t *testing.T) {
 	if want := awaitMemory(t, g, "the memory has the calls of all lives"); want["acme ok"] == 0 || want["umbrella tool_error"] == 0 {
 		t.Errorf("the calls were %v", want)
 	}
+	for _, tt := range []struct {
+		want string
+		args []string
+	}{
+		{"all ", []string{"memory", "tool", "a/work", "--tenant", "acme"}},
+		{"tool_error", []string{"memory", "errors", "a/work", "--tenant", "acme"}},
+		{"", []string{"memory", "similar", "a/work", "--tenant", "acme"}},
+		{"", []string{"memory", "gaps", "--tenant", "acme"}},
+		{"no requirement of a task of tenant acme", []string{"suggest", "ranking", "--tenant", "acme"}},
+	} {
+		g.Do(0, tt.want, tt.args...)
+	}
+	g.Do(1, "SB-CAP-001", "memory", "tool", "a/nothing", "--tenant", "acme")
 	if said, errs, code := rig.Command(t, dir, "memory", "rebuild"); code != 0 || !strings.Contains(said, "were counted again") {
 		t.Errorf("memory rebuild exits %d and says %s%s", code, said, errs)
 	}
