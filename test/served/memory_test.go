@@ -280,3 +280,21 @@ func TestTheMemoryAnswersATenantWithNothingOfAnother(t *testing.T) {
 		t.Errorf("a tool of another tenant gets %s, an unknown one %s", a.Body, b.Body)
 	}
 }
+
+func TestACapabilityThatAnAgentAsksForIsAGapOfItsTenant(t *testing.T) {
+	t.Parallel()
+	a := serveAskers(t)
+	request(t, a.open(t, "ann", true), "openai_embeddings", why)
+	gaps := func(tenant string) string {
+		return a.AskAdmin(t, "", "GET", "/v1/memory/gaps?tenant="+tenant, "").Body
+	}
+	wait.For(t, folding, "the gap", func() error {
+		if got := gaps("acme"); !strings.Contains(got, `{"kind":"request","name":"openai_embeddings","count":1,`) || strings.Contains(got, why) {
+			return fmt.Errorf("acme has %s", got)
+		}
+		return nil
+	})
+	if got := gaps("umbrella"); !strings.Contains(got, `"gaps":[]`) {
+		t.Errorf("umbrella has %s", got)
+	}
+}
