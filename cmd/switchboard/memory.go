@@ -24,7 +24,7 @@ type memoryCmd struct {
 	Tool    memoryToolCmd    `cmd:"" help:"Print how a tool has done, by day: calls, outcomes, time, cost."`
 	Gaps    memoryGapsCmd    `cmd:"" help:"Print what a tenant lacks: requirements that no tool met, and capabilities that agents asked for."`
 	Similar memorySimilarCmd `cmd:"" help:"List the tools that are like a tool, and how they have done."`
-	Errors  memoryErrorsCmd  `cmd:"" help:"List the ways in which calls of a tool have ended without success, and what was changed after them."`
+	Errors  memoryErrorsCmd  `cmd:"" help:"List how calls of a tool have ended without success, and the change that came after."`
 	Rebuild memoryRebuildCmd `cmd:"" help:"Count the receipts again that the store still has. It may be in use."`
 }
 
@@ -181,7 +181,7 @@ type memoryErrorsCmd struct {
 	Tool string `arg:"" help:"The tool: SERVER/TOOL."`
 }
 
-// Run prints a line for each way in which calls ended.
+// Run prints a line for each kind of error.
 func (c *memoryErrorsCmd) Run(ctx context.Context, io streams) error {
 	var x past.ErrorReport
 	if err := c.fetchTool(ctx, &x, "errors", c.Tool); err != nil {
@@ -259,7 +259,7 @@ func (c *suggestRankingCmd) Run(ctx context.Context, io streams) error {
 	return writeSuggestion(io.out, io.err, &x)
 }
 
-// writeSuggestion prints the change on out, so that it can be redirected to a file, and what it follows from on notes.
+// writeSuggestion prints the change on out, so that it can be redirected to a file. It prints the reasons on notes.
 func writeSuggestion(out, notes io.Writer, x *past.RankingSuggestion) error {
 	if len(x.Rows) == 0 {
 		fmt.Fprintf(notes, "no requirement of a task of tenant %s can be served by several servers\n", x.Tenant)
