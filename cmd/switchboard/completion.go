@@ -115,7 +115,7 @@ func completeValue(ctx context.Context, root *kong.Node, q completion.Request, l
 		}), true
 	case "call tool":
 		return files.tools(ctx, nameInCalls), true
-	case "explain tool", "receipts list tool", "receipts export tool":
+	case "explain tool", "receipts list tool", "receipts export tool", "memory tool tool", "memory similar tool", "memory errors tool":
 		return files.tools(ctx, switchboard.ToolID.String), true
 	case "receipts show id", "receipts replay id":
 		return files.receipts(ctx), true

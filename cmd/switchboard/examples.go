@@ -287,6 +287,30 @@ var examples = map[string][]string{
 		"switchboard runs",
 		"switchboard runs --tenant acme --json",
 	},
+	"memory tool": {
+		"switchboard memory tool brave/search_web",
+		"switchboard memory tool brave/search_web --days 7 --tenant acme --json",
+	},
+	"memory gaps": {
+		"switchboard memory gaps",
+		"switchboard memory gaps --tenant acme --days 90",
+	},
+	"memory similar": {
+		"switchboard memory similar brave/search_web",
+		"switchboard memory similar brave/search_web --tenant acme --json",
+	},
+	"memory errors": {
+		"switchboard memory errors brave/search_web",
+		"switchboard memory errors brave/search_web --days 7 --tenant acme",
+	},
+	"memory rebuild": {
+		"switchboard memory rebuild",
+		"switchboard memory rebuild --store file:/var/lib/switchboard/store.db",
+	},
+	"suggest ranking": {
+		"switchboard suggest ranking --tenant acme",
+		"switchboard suggest ranking --tenant acme > ranking.patch",
+	},
 	"metrics": {
 		"switchboard metrics",
 		"switchboard metrics --tenant acme",

@@ -66,6 +66,8 @@ type cli struct {
 	Metrics   metricsCmd   `cmd:"" group:"operate" help:"Print the metrics of a running Switchboard, as Prometheus reads them."`
 	Runs      runsCmd      `cmd:"" group:"operate" help:"List the runs that a running Switchboard knows, with what they have cost their models."`
 	Budget    budgetCmd    `cmd:"" group:"operate" help:"Show what calls have cost and what is left, try out a limit on recorded calls, and correct an account."`
+	Memory    memoryCmd    `cmd:"" group:"operate" help:"Show how tools have done over days, what tenants lack, and which tools are alike."`
+	Suggest   suggestCmd   `cmd:"" group:"operate" help:"Suggest changes for a person to apply."`
 	Events    eventsCmd    `cmd:"" group:"operate" help:"Print what changes at a running Switchboard: states of servers, configurations, files, revoked keys."`
 	Proposals proposalsCmd `cmd:"" group:"operate" help:"Changes of several files with claims about what they do: make them, decide about them, apply them and take them back."`
 	Settings  configCmd    `cmd:"" name:"config" group:"operate" help:"Read and change the files of the configuration that a running Switchboard serves, and revert changes."`

@@ -28,8 +28,8 @@ type verifyCmd struct {
 	Show   bool   `help:"Print the last reports, and call nothing." xor:"what"`
 }
 
-// A verificationAnswer is the answer about a server.
-type verificationAnswer struct {
+// A verificationSeen is what a Switchboard says about the verification of a server.
+type verificationSeen struct {
 	Progress *verification.Progress `json:"progress"`
 	Reports  []evidence.KeptReport  `json:"reports"`
 }
@@ -43,7 +43,7 @@ func (c *verifyCmd) Run(ctx context.Context, io streams) error {
 	if c.Plan {
 		return c.printPlan(ctx, io, q)
 	}
-	answer := &verificationAnswer{}
+	answer := &verificationSeen{}
 	raw, err := c.asTarget().askAdmin(ctx, http.MethodGet, verificationsPath+"?"+q.Encode(), nil)
 	if err != nil {
 		return err
@@ -88,7 +88,7 @@ func (c *verifyCmd) verify(ctx context.Context, q url.Values) (*adminAnswer, err
 		if err != nil {
 			return nil, err
 		}
-		answer := verificationAnswer{}
+		answer := verificationSeen{}
 		if err := json.Unmarshal(raw.body, &answer); err != nil {
 			return nil, err
 		}
@@ -104,7 +104,7 @@ func (c *verifyCmd) verify(ctx context.Context, q url.Values) (*adminAnswer, err
 }
 
 // verdictOf returns errNegative if one of the tools is not verified.
-func verdictOf(a *verificationAnswer) error {
+func verdictOf(a *verificationSeen) error {
 	if slices.ContainsFunc(a.Reports, func(r evidence.KeptReport) bool { return !r.Verified }) {
 		return errNegative
 	}

@@ -172,6 +172,12 @@ func (r *BudgetReader) spentCalls(ctx context.Context, id switchboard.TenantID, 
 	return all, since, true, nil
 }
 
+// TenantOrOnly returns a tenant that is served; if id is "", the only one. The error is a *switchboard.Error.
+func TenantOrOnly(r *Reader, id switchboard.TenantID) (switchboard.TenantID, *bind.Tenant, error) {
+	c := r.o.Configuration()
+	return c.tenantOrOnly(id)
+}
+
 // tenantOrOnly returns a tenant that is served; if id is "", the only one.
 func (c *Configuration) tenantOrOnly(id switchboard.TenantID) (switchboard.TenantID, *bind.Tenant, error) {
 	if id == "" && len(c.Tenants) == 1 {

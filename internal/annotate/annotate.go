@@ -51,7 +51,7 @@ type ToolSuggestion struct {
 	Resources []switchboard.Resource `json:"resources,omitempty"`
 
 	// Facts are what else an overlay can say about the tool. There are none without a capability.
-	Facts []Fact `json:"facts,omitempty"`
+	Facts []SuggestedFact `json:"facts,omitempty"`
 
 	// Confidence is the measured share of right suggestions among those with a similar Lead, in hundredths.
 	Confidence int `json:"confidence"`

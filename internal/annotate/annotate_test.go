@@ -537,7 +537,7 @@ func checkSuggestions(t *testing.T, s annotate.ToolServer, taxonomy *switchboard
 func checkFacts(t *testing.T, g annotate.ToolSuggestion) {
 	t.Helper()
 	said := func(text string) bool {
-		return slices.ContainsFunc(g.Facts, func(f annotate.Fact) bool { return f.String() == text })
+		return slices.ContainsFunc(g.Facts, func(f annotate.SuggestedFact) bool { return f.String() == text })
 	}
 	if pure := said("flow: []"); pure != said("deterministic: true") || pure && (g.Capability.Verb != switchboard.Reason || !slices.Contains(g.Capability.Constraints, switchboard.ReadOnly)) {
 		t.Errorf("%s: %s, and calls are pure: %v", g.Tool, g.Capability, g.Facts)

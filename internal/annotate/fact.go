@@ -11,18 +11,18 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A Fact is a suggested statement about the calls of a tool, beside its capability.
-type Fact struct {
+// A SuggestedFact is a suggested statement about the calls of a tool, beside its capability.
+type SuggestedFact struct {
 	Key    string   `json:"key"`    // of an overlay: side_effects, risk_level, cost_class, idempotency, stateful, deterministic or flow
 	Values []string `json:"values"` // one, or the members of a list
 	Why    []string `json:"why"`    // the signs that support it
 }
 
 // String returns the fact as an overlay has it.
-func (f Fact) String() string { return f.Key + ": " + edit.Format(f.node()) }
+func (f SuggestedFact) String() string { return f.Key + ": " + edit.Format(f.node()) }
 
 // node returns the value of the fact in an overlay.
-func (f *Fact) node() document.Node {
+func (f *SuggestedFact) node() document.Node {
 	switch f.Key {
 	case "side_effects", "flow":
 		list := document.Node{Kind: document.KindList}
@@ -61,12 +61,12 @@ type factReading struct {
 	label   *Label
 	subject int
 	terms   *terms
-	facts   []Fact
+	facts   []SuggestedFact
 }
 
 // readFacts returns the facts that the signs of the tool support, in the order of the keys above. A fact that restricts needs one sign. A fact that lets more happen (natural
 // idempotency, deterministic, an empty flow) needs all of them.
-func (r *toolReading) readFacts(label *Label, subject int, t *terms) []Fact {
+func (r *toolReading) readFacts(label *Label, subject int, t *terms) []SuggestedFact {
 	f := &factReading{toolReading: r, label: label, subject: subject, terms: t}
 	f.readSideEffects()
 	f.readRisk()
@@ -78,9 +78,9 @@ func (r *toolReading) readFacts(label *Label, subject int, t *terms) []Fact {
 
 func (f *factReading) state(key, value, why string, args ...any) {
 	why = fmt.Sprintf(why, args...)
-	i := slices.IndexFunc(f.facts, func(o Fact) bool { return o.Key == key })
+	i := slices.IndexFunc(f.facts, func(o SuggestedFact) bool { return o.Key == key })
 	if i < 0 {
-		f.facts = append(f.facts, Fact{key, []string{value}, []string{why}})
+		f.facts = append(f.facts, SuggestedFact{key, []string{value}, []string{why}})
 		return
 	}
 	one := &f.facts[i]
@@ -219,7 +219,7 @@ func (f *factReading) takesURL() string {
 // readFlow states the flow of the tool if it differs from the flow of the capability. pure says that a call only calculates.
 func (f *factReading) readFlow(pure bool) {
 	if pure {
-		f.facts = append(f.facts, Fact{"flow", []string{}, []string{"name, description and parameters: it calculates with the numbers that it gets, and with nothing else"}})
+		f.facts = append(f.facts, SuggestedFact{"flow", []string{}, []string{"name, description and parameters: it calculates with the numbers that it gets, and with nothing else"}})
 		return
 	}
 	follows := catalog.FlowOfLabel(f.label.Verb, f.label.Resource, f.tool.Definition, f.terms.taxonomy)
@@ -246,5 +246,5 @@ func (f *factReading) readFlow(pure bool) {
 	if follows != 0 {
 		why = append(why, "verb and resource: "+follows.String())
 	}
-	f.facts = append(f.facts, Fact{"flow", bits.Names(), why})
+	f.facts = append(f.facts, SuggestedFact{"flow", bits.Names(), why})
 }

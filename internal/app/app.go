@@ -23,6 +23,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/admin/api"
 	"github.com/summit-switchboard/switchboard/internal/admin/approvals"
 	"github.com/summit-switchboard/switchboard/internal/admin/page"
+	"github.com/summit-switchboard/switchboard/internal/admin/past"
 	"github.com/summit-switchboard/switchboard/internal/admin/verification"
 	"github.com/summit-switchboard/switchboard/internal/approval"
 	"github.com/summit-switchboard/switchboard/internal/atom"
@@ -45,6 +46,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/idempotency"
 	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
+	"github.com/summit-switchboard/switchboard/internal/memory"
 	"github.com/summit-switchboard/switchboard/internal/notice"
 	"github.com/summit-switchboard/switchboard/internal/npm"
 	"github.com/summit-switchboard/switchboard/internal/pin"
@@ -189,7 +191,7 @@ type parts struct {
 type serverParts struct {
 	recall      *recall.Memory
 	pins        *pin.Board
-	evidence    *evidence.Book
+	evidence    *evidence.ReportBook
 	verifier    *verification.Verifier
 	fleet       *upstream.Fleet
 	atoms       *atom.Prober
@@ -200,22 +202,28 @@ type serverParts struct {
 
 // adminParts are the parts for officers.
 type adminParts struct {
-	reads       *admin.Reader
-	api         *api.API
-	editor      *change.Editor
-	revoked     *revocation.RevokedKeys
-	events      *event.Recent
-	notices     *notice.Outbox
-	comparisons *whatif.Comparisons
-	history     *history.History
-	changes     *health.ChangeLog
-	approvals   *approval.Keeper
-	decider     *approvals.Decider
-	standing    *standing.Yeskeeper
-	proposals   *proposal.ProposalBook
-	reread      signal // the files were read again
+	reads   *admin.Reader
+	api     *api.API
+	editor  *change.Editor
+	revoked *revocation.RevokedKeys
+	events  *event.Recent
+	notices *notice.Outbox
+	pastParts
+	approvals *approval.Keeper
+	decider   *approvals.Decider
+	standing  *standing.Yeskeeper
+	proposals *proposal.ProposalBook
+	reread    signal // the files were read again
 
 	pageParts
+}
+
+// pastParts are the parts that know what was.
+type pastParts struct {
+	comparisons *whatif.Comparisons
+	history     *history.History
+	memory      *memory.Memory
+	changes     *health.ChangeLog
 }
 
 // pageParts are the parts for the people on the page.
@@ -313,6 +321,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.admin.events = event.NewRecent(a.cluster.Self())
 	a.admin.changes = health.NewChangeLog(a.store, o.Log)
 	a.admin.history = history.New(history.Options{Store: a.store, Log: o.Log})
+	a.admin.memory = memory.New(memory.Options{Store: a.store, Log: o.Log})
 	a.admin.revoked = revocation.Open(ctx, a.store, a.keysChanged.send, o.Log)
 	a.admin.providers = signin.NewProviders(a.ledger.Key("sign-in"))
 	a.admin.providers.Set(signInIssuers(c))
@@ -449,10 +458,12 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	}
 	a.verifier = newVerifier(a, chain)
 	a.admin.api = api.New(api.Options{
-		Comparisons: a.admin.comparisons,
-		Compare: func(ctx context.Context, s replay.Bounds, p *replay.Proposal, progress func(done, of int)) (*replay.Diff, error) {
-			a.recorder.Settle(ctx)
-			return replay.CompareWithin(ctx, a.store, s, p, progress)
+		Records: api.RecordOptions{
+			Past: past.New(a.admin.reads, a.admin.memory), Comparisons: a.admin.comparisons,
+			Compare: func(ctx context.Context, s replay.Bounds, p *replay.Proposal, progress func(done, of int)) (*replay.Diff, error) {
+				a.recorder.Settle(ctx)
+				return replay.CompareWithin(ctx, a.store, s, p, progress)
+			},
 		},
 		Reader: a.admin.reads, Scraper: scraper,
 		Actions: actions,
@@ -507,7 +518,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.work.Go(func() { a.followServers(ctx, offerSignals{changed, moved, pinsChanged}) })
 	a.work.Go(func() { a.pins.Run(ctx) })
 	a.work.Go(func() { a.evidence.Follow(ctx) })
-	a.work.Go(func() { a.verifier.Run(ctx, a.serversInForce) })
+	a.work.Go(func() { a.verifier.Run(ctx, func() []*switchboard.Server { return serversInForce(a) }) })
 	a.work.Go(func() { a.recall.KeepOffers(ctx, a.fleet) })
 	a.work.Go(func() { a.recall.KeepManifests(ctx, c, nil) })
 	a.work.Go(func() { a.followClock(ctx) })
@@ -527,6 +538,9 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.work.Go(func() { a.admin.changes.Run(ctx) })
 	a.work.Go(func() { offers.publish(ctx, a.fleet) })
 	a.work.Go(func() { a.ledger.Trim(ctx) })
+	if a.ledger.Durable() {
+		a.work.Go(func() { a.admin.memory.Run(ctx) })
+	}
 	a.work.Go(func() { a.ledger.Follow(ctx) })
 	a.work.Go(func() { a.runs.FollowStore(ctx) })
 	a.work.Go(func() { a.grants.Run(ctx) })

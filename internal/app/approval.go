@@ -47,12 +47,16 @@ func recordAsked(a *App, r *approval.Request) {
 		a.log.Info("a person is asked for approval", "request", r.ID(), "tenant", r.Asker.Tenant, "principal", r.Asker.Principal, "task", r.Asker.Task, "for", r.Target.Label().String(), "until", r.Until)
 		a.admin.events.Add(event.Occurrence{Type: event.Approval, Tenant: r.Asker.Tenant, Server: r.Target.Server, Subject: r.ID()})
 	}
-	a.ledger.Add(&receipt.Receipt{
+	own := receipt.Receipt{
 		Kind: receipt.Ask, Tenant: r.Asker.Tenant, Task: r.Asker.Task, Run: r.Asker.Run,
 		Principal: receipt.Subject{ID: r.Asker.Principal, Auth: r.Asker.Auth, Mode: r.Asker.Mode.Narrower(switchboard.Autopilot)},
 		Method:    r.Target.Method, Server: r.Target.Server, Tool: r.Target.Label().Name, Arguments: r.Target.Arguments,
 		Approval: receipt.ApprovalRef{Request: r.ID()}, Note: noteOf(r),
-	})
+	}
+	if r.Kind == approval.ForCapability {
+		own.Capability = r.Target.Capability
+	}
+	a.ledger.Add(&own)
 }
 
 // noteOf says why a person is asked.

@@ -15,6 +15,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/health"
+	"github.com/summit-switchboard/switchboard/internal/memory"
 	"github.com/summit-switchboard/switchboard/internal/ownfile"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/replay"
@@ -105,7 +106,10 @@ func storePath(o Options, c config.Store) string {
 func openLedger(ctx context.Context, o Options, c *config.Config, st store.Store) (*receipt.Ledger, *replay.Recorder, error) {
 	ledger, err := receipt.OpenLedger(ctx, receipt.LedgerOptions{
 		Store: st, Folder: filepath.Dir(storePath(o, c.Store)), Secret: c.Cluster.Secret, Lease: cluster.Lease,
-		Retention: receipt.Retention{MaxAge: c.Receipts.Keep, MaxBytes: c.Receipts.MaxSize}, Anchor: c.Receipts.Anchor,
+		Retention: receipt.Retention{
+			MaxAge: c.Receipts.Keep, MaxBytes: c.Receipts.MaxSize,
+			Folded: func(ctx context.Context, node string) (uint64, error) { return memory.Folded(ctx, st, node) },
+		}, Anchor: c.Receipts.Anchor,
 		Version: o.Version, Log: o.Log,
 	})
 	switch {

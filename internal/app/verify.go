@@ -56,7 +56,7 @@ func newVerifier(a *App, chain *callChain) *verification.Verifier {
 }
 
 // openEvidence returns the reports of verifications.
-func openEvidence(a *App, changed func()) *evidence.Book {
+func openEvidence(a *App, changed func()) *evidence.ReportBook {
 	return evidence.New(evidence.Options{Store: a.store, Key: a.ledger.Key("evidence"), Changed: changed, Log: a.log})
 }
 
@@ -101,7 +101,7 @@ func verifyPolicy(a *App) policy.CurrentPolicy {
 }
 
 // serversInForce returns the rows of the servers, sorted by id.
-func (a *App) serversInForce() (all []*switchboard.Server) {
+func serversInForce(a *App) (all []*switchboard.Server) {
 	s := a.state.Load()
 	for i := range s.config.Servers {
 		all = append(all, &s.config.Servers[i])

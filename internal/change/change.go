@@ -415,7 +415,7 @@ func (e *Editor) try(ctx context.Context, w Wish, tenant switchboard.TenantID, o
 		replace[f.Path] = f.Text
 		names = append(names, f.Path)
 		own[filepath.Join(filepath.Dir(e.o.File), filepath.FromSlash(f.Path))] = true
-		differences += diffOf(f.Path, old[i], f.Text)
+		differences += DiffOf(f.Path, old[i], f.Text)
 	}
 	after, err := e.o.Try(ctx, replace)
 	if err != nil {
@@ -588,7 +588,8 @@ func sameCommands(inForce func() map[string]config.PrintedSecret, now map[string
 	return true
 }
 
-func diffOf(name string, old, text []byte) string {
+// DiffOf returns the unified difference of two texts of a file; "" if they are equal.
+func DiffOf(name string, old, text []byte) string {
 	return string(diff.Diff("a/"+name, old, "b/"+name, text))
 }
 

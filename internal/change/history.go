@@ -105,7 +105,7 @@ func bytesOf(s *string) []byte {
 func (c *Revision) Diff() string {
 	all := ""
 	for _, f := range c.Files() {
-		all += diffOf(f.Path, bytesOf(f.Before), bytesOf(f.After))
+		all += DiffOf(f.Path, bytesOf(f.Before), bytesOf(f.After))
 	}
 	return all
 }

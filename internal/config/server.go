@@ -74,7 +74,7 @@ func (r *serverRow) keys() *document.Keys {
 			{Key: "results", Type: document.OneOf("results", func(x string) { s.CleanResults = x == "clean" }, "as_sent", "clean"), Doc: "`clean`: Switchboard removes control characters and invisible characters from the texts of results. `as_sent` (the default): they stay unchanged."},
 			{Key: "check_input", Type: document.OneOf("check_input", func(x string) { s.CheckInput = switchboard.InputCheck(x) }, string(switchboard.CheckDefault), string(switchboard.CheckStrict), string(switchboard.CheckOff)), Doc: "Which arguments Switchboard refuses before they reach the server."},
 			{Key: "admission", Type: document.Map(admissionKeys(&s.Admission), nil), Doc: "What is let in of the server's offer without a person. A key that is absent is as at the top of the file."},
-			{Key: "verify", Type: document.Map(r.verifyKeys, nil), Doc: "How its tools are [verified](verify.md): how often, and with how many calls."},
+			{Key: "verify", Type: document.Map(func() *document.Keys { return verifyKeys(&s.Verify) }, nil), Doc: "How its tools are [verified](verify.md): how often, and with how many calls."},
 			{Key: "enabled", Type: document.Custom("`true` or `false`", document.Schema{"type": "boolean"}, func(v document.Value) { r.disabled[string(s.ID)] = !v.ReadBool() }), Doc: "`false`: Switchboard does not start the server, and no task has its tools. `true` if absent."},
 		},
 		Later: []string{"oauth", "cache"},

@@ -16,8 +16,7 @@ const (
 )
 
 // verifyKeys are the keys of verify:.
-func (r *serverRow) verifyKeys() *document.Keys {
-	rules := &r.server.Verify
+func verifyKeys(rules *switchboard.VerifyRules) *document.Keys {
 	return &document.Keys{
 		Rows: []document.Row{
 			{Key: "every", Type: document.Duration(minVerifyEvery, maxVerifyEvery, &rules.Every), Doc: "How often its tools are verified again. If absent: every 30 days, once they have been verified."},

@@ -49,7 +49,7 @@ type Store interface {
 	Status() store.Status
 }
 
-// Options are the parts that a Book needs.
+// Options are the parts that a ReportBook needs.
 type Options struct {
 	Store Store
 	Key   switchboard.Secret // that all processes with the store have, and no others
@@ -61,7 +61,7 @@ type Options struct {
 
 // A KeptReport is a report with the receipt of its verification.
 type KeptReport struct {
-	*verify.Report
+	*verify.ToolReport
 	Receipt string `json:"receipt,omitempty"`
 }
 
@@ -79,8 +79,8 @@ func (s *ServerReports) Newest(tool string) *KeptReport {
 	return &(*s)[tool][0]
 }
 
-// A Book has all reports. Use New. It is safe for concurrent use.
-type Book struct {
+// A ReportBook has all reports. Use New. It is safe for concurrent use.
+type ReportBook struct {
 	o     Options
 	every time.Duration
 
@@ -94,12 +94,12 @@ type knownReports struct {
 	reports *ServerReports
 }
 
-// New returns a Book that has read nothing.
-func New(o Options) *Book {
+// New returns a ReportBook that has read nothing.
+func New(o Options) *ReportBook {
 	if o.Changed == nil {
 		o.Changed = func() {}
 	}
-	b := &Book{o: o, every: sharedInterval}
+	b := &ReportBook{o: o, every: sharedInterval}
 	if o.Store.Status().Kind == "file" {
 		b.every = fileInterval
 	}
@@ -108,13 +108,15 @@ func New(o Options) *Book {
 }
 
 // Of returns the reports of a server; nil if it has none. It is the same pointer until they change.
-func (b *Book) Of(id switchboard.ServerID) *ServerReports { return (*b.known.Load())[id].reports }
+func (b *ReportBook) Of(id switchboard.ServerID) *ServerReports { return (*b.known.Load())[id].reports }
 
 // Servers returns the servers with reports, sorted.
-func (b *Book) Servers() []switchboard.ServerID { return slices.Sorted(maps.Keys(*b.known.Load())) }
+func (b *ReportBook) Servers() []switchboard.ServerID {
+	return slices.Sorted(maps.Keys(*b.known.Load()))
+}
 
 // Read reads all reports.
-func (b *Book) Read(ctx context.Context) error {
+func (b *ReportBook) Read(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
@@ -142,7 +144,7 @@ func (b *Book) Read(ctx context.Context) error {
 }
 
 // open returns the reports in a value: none if it was not written by this package.
-func (b *Book) open(id switchboard.ServerID, data []byte) *ServerReports {
+func (b *ReportBook) open(id switchboard.ServerID, data []byte) *ServerReports {
 	reports, err := b.unpack(id, data)
 	if err != nil {
 		b.o.Log.Warn("the reports of a server do not count", "server", id, "err", err)
@@ -152,7 +154,7 @@ func (b *Book) open(id switchboard.ServerID, data []byte) *ServerReports {
 }
 
 // Follow reads what other processes write, until ctx ends.
-func (b *Book) Follow(ctx context.Context) {
+func (b *ReportBook) Follow(ctx context.Context) {
 	changes := feed.Watch(b.o.Store, topic, b.every)
 	defer changes.Close()
 	for failed := false; ; {
@@ -168,8 +170,8 @@ func (b *Book) Follow(ctx context.Context) {
 }
 
 // Put writes reports of a server in the place of earlier ones about the same tools, durably. A report does not take the place of one about the same definition that
-// says more: see verify.Report.Lifts.
-func (b *Book) Put(ctx context.Context, id switchboard.ServerID, reports []KeptReport) error {
+// says more: see verify.ToolReport.Lifts.
+func (b *ReportBook) Put(ctx context.Context, id switchboard.ServerID, reports []KeptReport) error {
 	if len(reports) == 0 {
 		return nil
 	}
@@ -216,7 +218,7 @@ func (b *Book) Put(ctx context.Context, id switchboard.ServerID, reports []KeptR
 func (s ServerReports) add(r KeptReport) {
 	all := slices.Clone(s[r.Tool])
 	if i := slices.IndexFunc(all, func(o KeptReport) bool { return o.Digest == r.Digest }); i >= 0 {
-		if !r.Lifts(all[i].Report) {
+		if !r.Lifts(all[i].ToolReport) {
 			return
 		}
 		all = slices.Delete(all, i, i+1)
@@ -237,7 +239,7 @@ func (s ServerReports) dropOldest() {
 }
 
 // pack returns reports as a value: a MAC over the server and the rest, and the compressed reports.
-func (b *Book) pack(id switchboard.ServerID, reports ServerReports) ([]byte, error) {
+func (b *ReportBook) pack(id switchboard.ServerID, reports ServerReports) ([]byte, error) {
 	list := make([]KeptReport, 0, len(reports))
 	for _, name := range slices.Sorted(maps.Keys(reports)) {
 		list = append(list, reports[name]...)
@@ -257,7 +259,7 @@ func (b *Book) pack(id switchboard.ServerID, reports ServerReports) ([]byte, err
 	return append(b.sign(id, packed.Bytes()), packed.Bytes()...), nil
 }
 
-func (b *Book) sign(id switchboard.ServerID, packed []byte) []byte {
+func (b *ReportBook) sign(id switchboard.ServerID, packed []byte) []byte {
 	mac := hmac.New(sha256.New, []byte(b.o.Key.Reveal()))
 	_, _ = fmt.Fprintf(mac, "%d:%s", len(id), id) // it never fails
 	_, _ = mac.Write(packed)
@@ -265,7 +267,7 @@ func (b *Book) sign(id switchboard.ServerID, packed []byte) []byte {
 }
 
 // unpack is the inverse of pack. It refuses a value that was edited, or that belongs to another server.
-func (b *Book) unpack(id switchboard.ServerID, data []byte) (ServerReports, error) {
+func (b *ReportBook) unpack(id switchboard.ServerID, data []byte) (ServerReports, error) {
 	if len(data) < sha256.Size || !hmac.Equal(data[:sha256.Size], b.sign(id, data[sha256.Size:])) {
 		return nil, errors.New("they were changed in the store by something else")
 	}

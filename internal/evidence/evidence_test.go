@@ -15,13 +15,13 @@ import (
 )
 
 // bookOf returns a book over the store.
-func bookOf(s Store) *Book {
+func bookOf(s Store) *ReportBook {
 	return New(Options{Store: s, Key: switchboard.NewSecret("the key"), Log: slog.New(slog.DiscardHandler)})
 }
 
 // reportOn returns a report on a tool of the server "a".
 func reportOn(tool, digest string, leave verify.Leave, fails bool) KeptReport {
-	s := &verify.Subject{ID: switchboard.ToolID{Server: "a", Name: tool}, Digest: digest, Definition: []byte(`{"name":"` + tool + `","inputSchema":{"type":"object"}}`)}
+	s := &verify.VerifiedTool{ID: switchboard.ToolID{Server: "a", Name: tool}, Digest: digest, Definition: []byte(`{"name":"` + tool + `","inputSchema":{"type":"object"}}`)}
 	caller := switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
 		text := `fine`
 		if fails {
@@ -29,10 +29,10 @@ func reportOn(tool, digest string, leave verify.Leave, fails bool) KeptReport {
 		}
 		return switchboard.Result{JSON: []byte(`{"content":[{"type":"text","text":"` + text + `"}]}`)}, nil
 	})
-	return KeptReport{Report: verify.Verify(context.Background(), s, &switchboard.Tool{ID: s.ID, Definition: s.Definition}, verify.RunOptions{Caller: caller, Leave: leave, Canaries: []verify.Canary{{Text: "the canary", Place: "a file"}}}), Receipt: "n1/1"}
+	return KeptReport{ToolReport: verify.Verify(context.Background(), s, &switchboard.Tool{ID: s.ID, Definition: s.Definition}, verify.RunOptions{Caller: caller, Leave: leave, Canaries: []verify.Canary{{Text: "the canary", Place: "a file"}}}), Receipt: "n1/1"}
 }
 
-func put(t *testing.T, b *Book, reports ...KeptReport) {
+func put(t *testing.T, b *ReportBook, reports ...KeptReport) {
 	t.Helper()
 	if err := b.Put(t.Context(), "a", reports); err != nil {
 		t.Fatal(err)

@@ -10,6 +10,8 @@ import (
 	"sort"
 	"time"
 
+	"github.com/go-json-experiment/json"
+
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -156,6 +158,38 @@ func ReadAfter(ctx context.Context, s ChainReader, node string, after uint64, se
 			last = raw.Seq
 		}
 	}
+}
+
+// ReadSome calls see with receipts of a chain behind entry number after, in their order, until see returns false: at most limit, and at least one if there
+// is one. An entry that cannot be read has a Fault. Of the others, only Node, Seq, Receipt and Raw are known, and their form is not checked, because that
+// takes longer than to read them: Verify checks it. ReadSome returns the number of the last entry that see got; after if there is none.
+func ReadSome(ctx context.Context, s ChainReader, node string, after uint64, limit int, see func(*ChainEntry) bool) (last uint64, err error) {
+	all, err := s.Read(ctx, logPrefix+node, after, limit)
+	if err != nil {
+		return after, err
+	}
+	for _, raw := range all {
+		e := decodeEntry(node, raw)
+		if after = raw.Seq; !see(&e) {
+			break
+		}
+	}
+	return after, nil
+}
+
+// decodeEntry reads the receipt of an entry.
+func decodeEntry(node string, raw store.Entry) ChainEntry {
+	e := ChainEntry{Node: node, Seq: raw.Seq, Raw: raw.Data}
+	var in struct {
+		Receipt Receipt `json:"receipt"`
+	}
+	if e.Fault = json.Unmarshal(raw.Data, &in); e.Fault == nil {
+		e.Fault = in.Receipt.check()
+	}
+	if e.Fault == nil {
+		e.Receipt = in.Receipt
+	}
+	return e
 }
 
 // List yields the receipts that q selects, from all chains, in the order of their times. An error

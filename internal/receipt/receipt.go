@@ -102,7 +102,11 @@ type Receipt struct {
 	// Touched is what the run had touched before a call that carries data out; see switchboard.FlowBits.
 	Touched []string `json:"touched"`
 
-	Capability string `json:"capability"` // the version of a capability that the tool provides, as ID@VERSION
+	// Capability is the version of a capability that the tool provides, as ID@VERSION. Of kind ask, it is the capability that an agent has asked for.
+	Capability string `json:"capability"`
+
+	// Unmet are, of kind decision, the requirements that no tool meets, as explain spells them.
+	Unmet []string `json:"unmet"`
 
 	Decision switchboard.Digest   `json:"decision"` // the decision that selected the tool
 	Basis    switchboard.Digest   `json:"basis"`    // the basis of that decision
@@ -406,6 +410,14 @@ func (r *Receipt) append(b []byte) []byte {
 		writeText(&w, "prev", string(t.Prev))
 		w.EndObject()
 	}
+	if len(r.Unmet) > 0 {
+		w.Name("unmet")
+		w.BeginList()
+		for _, text := range r.Unmet[:min(len(r.Unmet), maxList)] {
+			w.String(cutText(text))
+		}
+		w.EndList()
+	}
 	w.Name("v")
 	w.Int(version)
 	w.EndObject()
@@ -531,6 +543,11 @@ func (r *Receipt) decode(raw []byte) error {
 	if err := json.Unmarshal(raw, r); err != nil {
 		return fmt.Errorf("receipt: %w", err)
 	}
+	return r.check()
+}
+
+// check reports members that every receipt has, and that are missing.
+func (r *Receipt) check() error {
 	if r.V < 1 || r.Kind == "" || r.Time.IsZero() {
 		return fmt.Errorf("receipt: v, kind or time is missing")
 	}

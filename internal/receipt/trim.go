@@ -15,6 +15,10 @@ type Retention struct {
 	// MaxBytes limits the size of all entries, approximately: their size is estimated from a
 	// sample.
 	MaxBytes int64
+
+	// Folded returns the number of the last entry of a chain that other totals have counted. Trim removes none behind it. nil means that there is no such
+	// bound.
+	Folded func(ctx context.Context, node string) (uint64, error)
 }
 
 // sizeSamples is how many entries the estimate reads.
@@ -43,7 +47,14 @@ func (b *Chain) Trim(ctx context.Context, keep Retention) (gone uint64, err erro
 			first = max(first, span.Last-n+1)
 		}
 	}
-	if first = min(first, span.Last); first == span.First {
+	if first = min(first, span.Last); keep.Folded != nil && first > span.First {
+		folded, err := keep.Folded(ctx, b.options.Node)
+		if err != nil {
+			return 0, err
+		}
+		first = min(first, folded+1)
+	}
+	if first <= span.First {
 		return 0, nil
 	}
 	note := Receipt{Kind: TrimKind, Trim: Trim{First: first}}

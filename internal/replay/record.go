@@ -222,7 +222,7 @@ func (r *Recorder) Decision(t *bind.Tenant, d *decide.Decision, refused error) f
 	}
 	when := time.Now()
 	once := sync.OnceValue(func() bind.Record {
-		own := &receipt.Receipt{Kind: receipt.Decision, Tenant: d.Tenant, Task: d.Task.ID, Principal: ReceiptPrincipal(d.Principal), Outcome: receipt.OK}
+		own := &receipt.Receipt{Kind: receipt.Decision, Tenant: d.Tenant, Task: d.Task.ID, Principal: ReceiptPrincipal(d.Principal), Outcome: receipt.OK, Unmet: unmetOf(d)}
 		e := newDecisionRecord(r.basisOf(t), d, when)
 		if err, ok := errors.AsType[*switchboard.Error](refused); ok {
 			own.Outcome, own.Code = receipt.Refused, err.Code
@@ -239,6 +239,16 @@ func (r *Recorder) Decision(t *bind.Tenant, d *decide.Decision, refused error) f
 		r.pending.Go(func() { once() }) // it takes a while; only a refused client waits for it
 	}
 	return once
+}
+
+// unmetOf returns the requirements of a decision that no tool meets.
+func unmetOf(d *decide.Decision) (unmet []string) {
+	for i := range d.Outcomes {
+		if o := &d.Outcomes[i]; o.Unmet != nil {
+			unmet = append(unmet, o.Requirement.String())
+		}
+	}
+	return unmet
 }
 
 // Close waits for records that are being written, and for the archive.

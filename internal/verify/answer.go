@@ -31,8 +31,8 @@ const (
 	notMade   ending = "not made" // Switchboard refused the call, or could not make it
 )
 
-// An answer is what a call has led to.
-type answer struct {
+// A callAnswer is what a call has led to.
+type callAnswer struct {
 	ending ending
 	code   switchboard.Code // of an error of Switchboard
 	why    string           // of an error, in words
@@ -43,7 +43,7 @@ type answer struct {
 }
 
 // watched returns a Caller that remembers what the server has answered, before policy redacts it.
-func (r *run) watched(target switchboard.Caller) switchboard.Caller {
+func (r *toolRun) watched(target switchboard.Caller) switchboard.Caller {
 	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 		result, err := target.Call(ctx, c)
 		a := readAnswer(result, err)
@@ -56,7 +56,7 @@ func (r *run) watched(target switchboard.Caller) switchboard.Caller {
 }
 
 // call makes one call, and reads its answer.
-func (r *run) call(ctx context.Context, args []byte) answer {
+func (r *toolRun) call(ctx context.Context, args []byte) callAnswer {
 	params := append([]byte(`{"name":`), canonical.Encode(r.tool.ID.Name)...)
 	params = append(append(append(params, `,"arguments":`...), args...), '}')
 	began := r.o.now()
@@ -77,9 +77,9 @@ func (r *run) call(ctx context.Context, args []byte) answer {
 }
 
 // readAnswer classifies the outcome of a call.
-func readAnswer(result switchboard.Result, err error) answer {
+func readAnswer(result switchboard.Result, err error) callAnswer {
 	if err == nil {
-		a := answer{ending: succeeded, result: bytes.Clone(result.JSON), text: string(result.JSON)} // wrappers may change the bytes
+		a := callAnswer{ending: succeeded, result: bytes.Clone(result.JSON), text: string(result.JSON)} // wrappers may change the bytes
 		if failed, _ := wire.Field(result.JSON, wire.MemberError); string(failed) == "true" {
 			a.ending = refused
 			a.why = firstText(result.JSON)
@@ -87,16 +87,16 @@ func readAnswer(result switchboard.Result, err error) answer {
 		return a
 	}
 	if e, ok := errors.AsType[*switchboard.ServerError](err); ok {
-		a := answer{ending: refused, text: string(e.Object)}
+		a := callAnswer{ending: refused, text: string(e.Object)}
 		raw, _ := wire.Field(e.Object, "message")
 		a.why, _ = wire.String(raw)
 		return a
 	}
 	own, ok := errors.AsType[*switchboard.Error](err)
 	if !ok {
-		return answer{ending: notMade, why: err.Error()}
+		return callAnswer{ending: notMade, why: err.Error()}
 	}
-	a := answer{ending: notMade, code: own.Code, why: own.Text}
+	a := callAnswer{ending: notMade, code: own.Code, why: own.Text}
 	switch {
 	case own.Code == switchboard.CodeResultInvalid:
 		a.ending = broken
@@ -138,7 +138,7 @@ var stacks = regexp.MustCompile(`Traceback \(most recent call last\)` +
 	`|thread '[^']{0,80}' panicked at`)
 
 // disclosed returns what an answer discloses that its call did not have, or "".
-func disclosed(a *answer, args string, canaries []Canary) string {
+func disclosed(a *callAnswer, args string, canaries []Canary) string {
 	for _, c := range canaries {
 		if strings.Contains(a.text, c.Text) && !strings.Contains(args, c.Text) {
 			return c.Place
@@ -160,7 +160,7 @@ func hasSecret(text string) bool {
 }
 
 // wordsIn returns the rules about words that find something in the texts of an answer: orders for a model, and characters that turn or hide text.
-func wordsIn(a *answer) (rules []string) {
+func wordsIn(a *callAnswer) (rules []string) {
 	text := textsOf(a)
 	if strings.ContainsFunc(text, deceives) {
 		rules = append(rules, "hidden characters")
@@ -182,7 +182,7 @@ func deceives(r rune) bool {
 }
 
 // textsOf returns all texts of an answer, up to a length.
-func textsOf(a *answer) string {
+func textsOf(a *callAnswer) string {
 	if a.result == nil {
 		return strings.ToValidUTF8(a.why[:min(len(a.why), maxScanned)], "")
 	}

@@ -142,8 +142,8 @@ func FuzzGenerate(f *testing.F) {
 		if err == nil && !json.Valid(v) {
 			t.Errorf("%s gives %s", schema, v)
 		}
-		s := &Subject{Digest: "d1:00", Definition: []byte(`{"name":"t","inputSchema":` + schema + `}`)}
-		for _, c := range MakePlan(s, Limits{}, Place{}).Calls {
+		s := &VerifiedTool{Digest: "d1:00", Definition: []byte(`{"name":"t","inputSchema":` + schema + `}`)}
+		for _, c := range MakePlan(s, CallLimits{}, TestPlace{}).Calls {
 			if !json.Valid(c.Arguments) {
 				t.Errorf("%s plans %s", schema, c.Arguments)
 			}

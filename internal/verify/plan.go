@@ -14,8 +14,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// A Subject is a tool that is verified.
-type Subject struct {
+// A VerifiedTool is a tool that is verified.
+type VerifiedTool struct {
 	ID         switchboard.ToolID
 	Digest     string // of its definition, with the scheme in front
 	Definition []byte
@@ -27,12 +27,12 @@ type Subject struct {
 }
 
 // callTime returns how long one call of the tool may take.
-func (s *Subject) callTime() time.Duration {
+func (s *VerifiedTool) callTime() time.Duration {
 	return cmp.Or(s.Contract.Timeout, s.Timeout, switchboard.DefaultTimeout)
 }
 
 // Limits bound the verification of one tool. The zero value means the defaults, which are also the most that is allowed.
-type Limits struct {
+type CallLimits struct {
 	Calls int
 	Time  time.Duration
 }
@@ -47,7 +47,7 @@ const (
 )
 
 // Bounded returns the limits with the defaults in place of zeros, and within the most that is allowed.
-func (l Limits) Bounded() Limits {
+func (l CallLimits) Bounded() CallLimits {
 	if l.Calls <= 0 || l.Calls > MaxCalls {
 		l.Calls = MaxCalls
 	}
@@ -97,14 +97,14 @@ var tests = []weighing{
 	{ReadOnly, 10, true},
 }
 
-// A Want says which answer passes.
-type Want string
+// A WantedAnswer says which answer passes.
+type WantedAnswer string
 
 // The wanted answers.
 const (
-	WantSuccess Want = "success" // a result that is no error
-	WantRefusal Want = "refusal" // a result or an answer that is marked as an error
-	WantAnswer  Want = "answer"  // either
+	WantSuccess WantedAnswer = "success" // a result that is no error
+	WantRefusal WantedAnswer = "refusal" // a result or an answer that is marked as an error
+	WantAnswer  WantedAnswer = "answer"  // either
 )
 
 // A PlannedCall is a call that a verification makes.
@@ -112,7 +112,7 @@ type PlannedCall struct {
 	Test      TestName        `json:"test"`
 	About     string          `json:"about"` // what is special about the arguments
 	Arguments json.RawMessage `json:"arguments"`
-	Want      Want            `json:"want"`
+	Want      WantedAnswer    `json:"want"`
 
 	// Given says that the arguments are no guess: the operator's overlay has them.
 	Given bool `json:"given,omitempty"`
@@ -121,8 +121,8 @@ type PlannedCall struct {
 	Repeats bool `json:"repeats,omitempty"`
 }
 
-// A Plan is what a verification of one tool calls, and why it leaves tests out.
-type Plan struct {
+// A CallPlan is what a verification of one tool calls, and why it leaves tests out.
+type CallPlan struct {
 	Tool  switchboard.ToolID `json:"tool"`
 	Calls []PlannedCall      `json:"calls"`
 
@@ -131,8 +131,8 @@ type Plan struct {
 	Dropped []TestName          `json:"dropped,omitempty"`
 }
 
-// A Place is what values for arguments are taken from: a file that exists, say. The zero value has nothing.
-type Place struct {
+// A TestPlace is what values for arguments are taken from: a file that exists, say. The zero value has nothing.
+type TestPlace struct {
 	File, Folder string // relative names; "" means none
 	Outside      string // the name of a file outside of the folder, from the folder
 
@@ -141,8 +141,8 @@ type Place struct {
 }
 
 // MakePlan returns the calls that verify the tool. Equal subjects and places give equal plans: chance comes from the digest of the definition.
-func MakePlan(s *Subject, l Limits, p Place) *Plan {
-	m := planner{subject: s, plan: &Plan{Tool: s.ID, Calls: []PlannedCall{}, Skipped: map[TestName]string{}}, place: p, limit: l.Bounded().Calls}
+func MakePlan(s *VerifiedTool, l CallLimits, p TestPlace) *CallPlan {
+	m := planner{subject: s, plan: &CallPlan{Tool: s.ID, Calls: []PlannedCall{}, Skipped: map[TestName]string{}}, place: p, limit: l.Bounded().Calls}
 	m.tool = &switchboard.Tool{ID: s.ID, Definition: s.Definition, Digest: switchboard.Digest(s.Digest)}
 	m.schema, _ = wire.Field(s.Definition, "inputSchema")
 	m.read()
@@ -158,11 +158,11 @@ func MakePlan(s *Subject, l Limits, p Place) *Plan {
 
 // A planner makes a plan.
 type planner struct {
-	subject *Subject
+	subject *VerifiedTool
 	tool    *switchboard.Tool
 	schema  json.RawMessage
-	plan    *Plan
-	place   Place
+	plan    *CallPlan
+	place   TestPlace
 	limit   int
 
 	properties map[string]map[string]any
@@ -351,7 +351,7 @@ func (m *planner) with(name string, v any) json.RawMessage {
 var absent = new(struct{ _ byte })
 
 // wantOf returns a refusal for arguments that do not fit, and any answer for others.
-func (m *planner) wantOf(args json.RawMessage) Want {
+func (m *planner) wantOf(args json.RawMessage) WantedAnswer {
 	if m.fits(args) != nil {
 		return WantRefusal
 	}
@@ -398,7 +398,7 @@ func (m *planner) nonsense() {
 }
 
 // wantOfNull is wantOf for arguments that are null. Many servers take null for an optional argument that is absent, which harms nobody.
-func (m *planner) wantOfNull(args json.RawMessage) Want {
+func (m *planner) wantOfNull(args json.RawMessage) WantedAnswer {
 	if len(m.required) == 0 { // so m.names begins with an optional one
 		return WantAnswer
 	}
@@ -441,40 +441,40 @@ func (m *planner) types() {
 	}
 }
 
-// A misfit is a value that a schema should refuse.
-type misfit struct {
+// A wrongValue is a value that a schema should refuse.
+type wrongValue struct {
 	about string
 	value any
 }
 
 // misfits returns values that do not fit a schema: one of another type, and one beyond one bound.
-func misfits(s map[string]any) (out []misfit) {
+func misfits(s map[string]any) (out []wrongValue) {
 	g := &generator{}
 	switch t := g.typeOf(s); t {
 	case "string":
-		out = append(out, misfit{"a list", []any{1, 2}})
+		out = append(out, wrongValue{"a list", []any{1, 2}})
 	case "object", "array":
-		out = append(out, misfit{"a number", 7})
+		out = append(out, wrongValue{"a number", 7})
 	default:
-		out = append(out, misfit{"an object", map[string]any{"a": 1}})
+		out = append(out, wrongValue{"an object", map[string]any{"a": 1}})
 	}
 	switch {
 	case s["enum"] != nil:
-		out = append(out, misfit{"none of the allowed values", "switchboard_not_allowed"})
+		out = append(out, wrongValue{"none of the allowed values", "switchboard_not_allowed"})
 	case s["minimum"] != nil:
 		if n, ok := rational(s["minimum"]); ok {
 			f, _ := n.Float64()
-			out = append(out, misfit{"below its minimum", f - 1})
+			out = append(out, wrongValue{"below its minimum", f - 1})
 		}
 	case s["maximum"] != nil:
 		if n, ok := rational(s["maximum"]); ok {
 			f, _ := n.Float64()
-			out = append(out, misfit{"above its maximum", f + 1})
+			out = append(out, wrongValue{"above its maximum", f + 1})
 		}
 	case s["maxLength"] != nil && countIn(s["maxLength"]) < maxValue/4:
-		out = append(out, misfit{"too long", strings.Repeat("a", countIn(s["maxLength"])+1)})
+		out = append(out, wrongValue{"too long", strings.Repeat("a", countIn(s["maxLength"])+1)})
 	case countIn(s["minLength"]) > 0:
-		out = append(out, misfit{"too short", ""})
+		out = append(out, wrongValue{"too short", ""})
 	}
 	return out
 }

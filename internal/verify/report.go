@@ -14,35 +14,35 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// reportVersion is the format version of a Report.
+// reportVersion is the format version of a ToolReport.
 const reportVersion = 1
 
 // Least is the score, in thousandths, that a verified tool has at least.
 const Least = 850
 
-// A TestOutcome is how a test ended.
-type TestOutcome string
+// A TestEnding is how a test ended.
+type TestEnding string
 
 // The outcomes. A skipped test counts neither for nor against the tool.
 const (
-	TestPassed  TestOutcome = "passed"
-	TestFailed  TestOutcome = "failed"
-	TestSkipped TestOutcome = "skipped"
+	TestPassed  TestEnding = "passed"
+	TestFailed  TestEnding = "failed"
+	TestSkipped TestEnding = "skipped"
 )
 
-// A TestResult says how one test ended.
-type TestResult struct {
-	Name    TestName    `json:"name"`
-	Weight  int         `json:"weight" doc:"In tenths."`
-	Must    bool        `json:"must,omitempty" doc:"A tool that fails it is not verified, whatever its score."`
-	Outcome TestOutcome `json:"outcome"`
-	Calls   int         `json:"calls,omitempty"`
-	Why     string      `json:"why,omitempty"`
-	Unmade  bool        `json:"unmade,omitempty" doc:"It has calls, and they could not be made or judged. A tool with such a test is not verified."`
+// A TestVerdict says how one test ended.
+type TestVerdict struct {
+	Name    TestName   `json:"name"`
+	Weight  int        `json:"weight" doc:"In tenths."`
+	Must    bool       `json:"must,omitempty" doc:"A tool that fails it is not verified, whatever its score."`
+	Outcome TestEnding `json:"outcome"`
+	Calls   int        `json:"calls,omitempty"`
+	Why     string     `json:"why,omitempty"`
+	Unmade  bool       `json:"unmade,omitempty" doc:"It has calls, and they could not be made or judged. A tool with such a test is not verified."`
 }
 
-// A Report says what a tool was seen to do. It is no proof: a server that knows the test can behave otherwise afterwards.
-type Report struct {
+// A ToolReport says what a tool was seen to do. It is no proof: a server that knows the test can behave otherwise afterwards.
+type ToolReport struct {
 	V       int                  `json:"v"`
 	Server  switchboard.ServerID `json:"server"`
 	Tool    string               `json:"tool"`
@@ -51,12 +51,12 @@ type Report struct {
 	NoLeave string               `json:"no_leave,omitempty" doc:"Why it was not exercised."`
 	Walls   []string             `json:"walls,omitempty" doc:"The walls of its program, as the guard has reported them."`
 
-	Tests    []TestResult `json:"tests"`
-	Calls    int          `json:"calls,omitempty" doc:"How many calls were made."`
-	Score    int          `json:"score" doc:"The weight of the tests that passed, divided by the weight of those that were run, in thousandths."`
-	Verified bool         `json:"verified,omitempty"`
-	Why      string       `json:"why,omitempty" doc:"Why it is not verified."`
-	Void     string       `json:"void,omitempty" doc:"Why the report says nothing."`
+	Tests    []TestVerdict `json:"tests"`
+	Calls    int           `json:"calls,omitempty" doc:"How many calls were made."`
+	Score    int           `json:"score" doc:"The weight of the tests that passed, divided by the weight of those that were run, in thousandths."`
+	Verified bool          `json:"verified,omitempty"`
+	Why      string        `json:"why,omitempty" doc:"Why it is not verified."`
+	Void     string        `json:"void,omitempty" doc:"Why the report says nothing."`
 
 	ReportTimes
 }
@@ -68,7 +68,7 @@ type ReportTimes struct {
 }
 
 // conclude computes the score, and whether the tool is verified.
-func (r *Report) conclude() {
+func (r *ToolReport) conclude() {
 	passed, ran := 0, 0
 	for _, t := range r.Tests {
 		switch t.Outcome {
@@ -101,23 +101,23 @@ func (r *Report) conclude() {
 }
 
 // MakeVoid makes a report that says nothing, for the reason.
-func (r *Report) MakeVoid(why string) {
+func (r *ToolReport) MakeVoid(why string) {
 	r.Void = why
 	r.conclude()
 }
 
 // test returns the result of a test.
-func (r *Report) test(name TestName) TestResult {
+func (r *ToolReport) test(name TestName) TestVerdict {
 	for _, t := range r.Tests {
 		if t.Name == name {
 			return t
 		}
 	}
-	return TestResult{Name: name, Outcome: TestSkipped}
+	return TestVerdict{Name: name, Outcome: TestSkipped}
 }
 
 // FailedMust returns the tests that a verified tool must pass and this one has failed, in their order. A void report has none.
-func (r *Report) FailedMust() (names []TestName) {
+func (r *ToolReport) FailedMust() (names []TestName) {
 	if r.Void != "" {
 		return nil
 	}
@@ -130,10 +130,10 @@ func (r *Report) FailedMust() (names []TestName) {
 }
 
 // WithoutValidCall reports whether no call with arguments that fit was answered: they were guesses, and were refused, or none were found.
-func (r *Report) WithoutValidCall() bool { return r.test(Valid).Outcome == TestSkipped }
+func (r *ToolReport) WithoutValidCall() bool { return r.test(Valid).Outcome == TestSkipped }
 
 // unmade returns the tests that a verified tool must pass and that could not be made.
-func (r *Report) unmade() (names []TestName) {
+func (r *ToolReport) unmade() (names []TestName) {
 	for _, t := range r.Tests {
 		if t.Must && t.Unmade {
 			names = append(names, t.Name)
@@ -144,7 +144,7 @@ func (r *Report) unmade() (names []TestName) {
 
 // Lifts reports whether the report says so much that it takes the place of an earlier one about the same definition: it is not void, and has made each test that the earlier one has
 // failed.
-func (r *Report) Lifts(earlier *Report) bool {
+func (r *ToolReport) Lifts(earlier *ToolReport) bool {
 	if r.Void != "" || r.Leave == LeaveNone {
 		return false
 	}
@@ -165,7 +165,7 @@ func joinNames(names []TestName) string {
 }
 
 // Reason returns why the tool is not verified, with the reason of the test that decides; "" if it is verified.
-func (r *Report) Reason() string {
+func (r *ToolReport) Reason() string {
 	decides := r.test(Valid)
 	if must := r.FailedMust(); len(must) > 0 {
 		decides = r.test(must[0])
@@ -186,17 +186,17 @@ func Thousandths(n int) string {
 }
 
 // Canonical returns the report in canonical form.
-func (r *Report) Canonical() []byte { return canonical.Encode(r) }
+func (r *ToolReport) Canonical() []byte { return canonical.Encode(r) }
 
 // maxReport limits the bytes of a report.
 const maxReport = 64 << 10
 
 // ReadReport reads a report, and recomputes what follows from its tests. The error says that it is no report of this version, or that it contradicts itself.
-func ReadReport(text []byte) (*Report, error) {
+func ReadReport(text []byte) (*ToolReport, error) {
 	if len(text) > maxReport {
 		return nil, errors.New("the report is too long")
 	}
-	r := &Report{}
+	r := &ToolReport{}
 	if err := json.Unmarshal(text, r); err != nil {
 		return nil, fmt.Errorf("this is no report: %w", err)
 	}
@@ -220,7 +220,7 @@ func ReadReport(text []byte) (*Report, error) {
 }
 
 // Text returns the report as a page for people.
-func (r *Report) Text() string {
+func (r *ToolReport) Text() string {
 	var b strings.Builder
 	state := "not verified: " + r.Why
 	if r.Verified {
@@ -247,7 +247,7 @@ func (r *Report) Text() string {
 }
 
 // Same reports whether two reports say the same beside their times.
-func Same(a, b *Report) bool {
+func Same(a, b *ToolReport) bool {
 	x, y := *a, *b
 	x.ReportTimes, y.ReportTimes = ReportTimes{}, ReportTimes{}
 	return slices.Equal(x.Canonical(), y.Canonical())

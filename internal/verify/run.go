@@ -45,8 +45,8 @@ type RunOptions struct {
 	Why   string
 
 	Walls  []string // that the program has, as its guard reports
-	Limits Limits
-	Place  Place
+	Limits CallLimits
+	Place  TestPlace
 
 	// Inspect returns a digest of the folder that the program may change, with everything in it; nil if there is no such folder.
 	Inspect  func() (string, error)
@@ -61,34 +61,40 @@ type RunOptions struct {
 	now func() time.Time
 }
 
-// A run verifies one tool.
-type run struct {
+// A toolRun verifies one tool.
+type toolRun struct {
 	o         *RunOptions
-	subject   *Subject
+	subject   *VerifiedTool
 	tool      *switchboard.Tool
 	judgments []*switchboard.Judgment
 	caller    switchboard.Caller
-	seen      *answer // of the call that is being made, as the server gave it
 	callTime  time.Duration
 	until     time.Time // when the time for the tool is over
 
-	plan    *Plan
-	results map[TestName]*TestResult
-	misfit  string // of the first result that does not fit the output schema
+	plan    *CallPlan
+	results map[TestName]*TestVerdict
 	calls   int
-	before  string // the digest of the folder
-	unseen  string // why the folder cannot be seen
 	void    string // why the report says nothing
 
-	generated, refusals int    // generated valid calls that were refused honestly
-	refusal             string // why the first one was
-	valid               bool
-	previous            answer
-	previousState       string
+	seen          *callAnswer // of the call that is being made, as the server gave it
+	previous      callAnswer
+	previousState string
+	observation
+}
+
+// An observation is what the calls have shown so far, beside the results of tests.
+type observation struct {
+	misfit string // of the first result that does not fit the output schema
+	before string // the digest of the folder
+	unseen string // why the folder cannot be seen
+
+	refusals int    // valid calls that were refused honestly
+	refusal  string // why the first one was
+	valid    bool   // a valid call has succeeded
 }
 
 // Verify exercises the tool, and returns its report. The calls end with ctx, and then the report is void. tool is what policy judges: the tool as the catalog has it.
-func Verify(ctx context.Context, s *Subject, tool *switchboard.Tool, o RunOptions) *Report {
+func Verify(ctx context.Context, s *VerifiedTool, tool *switchboard.Tool, o RunOptions) *ToolReport {
 	if o.now == nil {
 		o.now = time.Now
 	}
@@ -96,7 +102,7 @@ func Verify(ctx context.Context, s *Subject, tool *switchboard.Tool, o RunOption
 		o.Mask = func(s string) string { return s }
 	}
 	o.Limits = o.Limits.Bounded()
-	r := &run{o: &o, subject: s, tool: tool, callTime: s.callTime(), plan: MakePlan(s, o.Limits, o.Place), results: map[TestName]*TestResult{}}
+	r := &toolRun{o: &o, subject: s, tool: tool, callTime: s.callTime(), plan: MakePlan(s, o.Limits, o.Place), results: map[TestName]*TestVerdict{}}
 	r.caller = r.watched(o.Caller)
 	if o.Wrap != nil {
 		r.caller = o.Wrap(r.caller)
@@ -105,12 +111,12 @@ func Verify(ctx context.Context, s *Subject, tool *switchboard.Tool, o RunOption
 		r.judgments = []*switchboard.Judgment{o.Judgment(tool)}
 	}
 	for _, t := range tests {
-		r.results[t.name] = &TestResult{Name: t.name, Weight: t.weight, Must: t.must, Outcome: TestSkipped, Why: r.plan.Skipped[t.name]}
+		r.results[t.name] = &TestVerdict{Name: t.name, Weight: t.weight, Must: t.must, Outcome: TestSkipped, Why: r.plan.Skipped[t.name]}
 	}
 	for _, name := range r.plan.Dropped {
 		r.results[name].Why, r.results[name].Unmade = "the limit of calls leaves none for it", true
 	}
-	report := &Report{V: reportVersion, Server: s.ID.Server, Tool: s.ID.Name, Digest: s.Digest, Leave: o.Leave, Walls: o.Walls}
+	report := &ToolReport{V: reportVersion, Server: s.ID.Server, Tool: s.ID.Name, Digest: s.Digest, Leave: o.Leave, Walls: o.Walls}
 	began := o.now()
 	if o.Leave == LeaveNone {
 		for _, t := range r.results {
@@ -133,7 +139,7 @@ func Verify(ctx context.Context, s *Subject, tool *switchboard.Tool, o RunOption
 }
 
 // makeCalls makes the calls of the plan, until the time is over.
-func (r *run) makeCalls(ctx context.Context) {
+func (r *toolRun) makeCalls(ctx context.Context) {
 	r.before = r.inspect()
 	for i := range r.plan.Calls {
 		c := &r.plan.Calls[i]
@@ -159,7 +165,7 @@ func (r *run) makeCalls(ctx context.Context) {
 }
 
 // skipRest notes which tests lack calls because the time was over.
-func (r *run) skipRest(from int) {
+func (r *toolRun) skipRest(from int) {
 	for _, c := range r.plan.Calls[from:] {
 		if t := r.results[c.Test]; t.Calls == 0 && t.Outcome == TestSkipped {
 			t.Why, t.Unmade = "no time was left", true
@@ -168,7 +174,7 @@ func (r *run) skipRest(from int) {
 }
 
 // inspect returns the digest of the folder.
-func (r *run) inspect() string {
+func (r *toolRun) inspect() string {
 	if r.o.Inspect == nil {
 		return ""
 	}
@@ -180,10 +186,10 @@ func (r *run) inspect() string {
 }
 
 // observe judges an answer.
-func (r *run) observe(c *PlannedCall, a answer) {
+func (r *toolRun) observe(c *PlannedCall, a callAnswer) {
 	t := r.results[c.Test]
 	before, stateBefore := r.previous, r.previousState
-	r.previous = answer{ending: notMade, why: "the call before was not made"}
+	r.previous = callAnswer{ending: notMade, why: "the call before was not made"}
 	if a.ending == notMade {
 		if t.Outcome == TestSkipped && t.Why == "" {
 			t.Why, t.Unmade = strings.TrimSpace(fmt.Sprintf("%s: Switchboard did not make the call: %s", a.code, r.shown(a.why))), true
@@ -222,7 +228,7 @@ func (r *run) observe(c *PlannedCall, a answer) {
 }
 
 // judgeTime judges how long a call took.
-func (r *run) judgeTime(a *answer) {
+func (r *toolRun) judgeTime(a *callAnswer) {
 	r.results[InTime].Calls++
 	if a.ending == silent {
 		r.fail(InTime, fmt.Sprintf("a call had no answer within %s", r.callTime))
@@ -232,7 +238,7 @@ func (r *run) judgeTime(a *answer) {
 }
 
 // judge judges an answer that must be of a kind.
-func (r *run) judge(c *PlannedCall, t *TestResult, a *answer) {
+func (r *toolRun) judge(c *PlannedCall, t *TestVerdict, a *callAnswer) {
 	switch {
 	case a.ending == died:
 		r.fail(c.Test, "the server ended or broke the connection ("+c.About+")")
@@ -248,7 +254,7 @@ func (r *run) judge(c *PlannedCall, t *TestResult, a *answer) {
 }
 
 // observeValid judges the answer to arguments that fit.
-func (r *run) observeValid(c *PlannedCall, a *answer) {
+func (r *toolRun) observeValid(c *PlannedCall, a *callAnswer) {
 	t := r.results[Valid]
 	t.Calls++
 	switch a.ending {
@@ -263,7 +269,6 @@ func (r *run) observeValid(c *PlannedCall, a *answer) {
 			r.fail(Valid, "it refuses "+c.About+": "+r.shown(a.why))
 			return
 		}
-		r.generated++
 		if r.refusals++; r.refusal == "" {
 			r.refusal = r.shown(a.why)
 		}
@@ -273,7 +278,7 @@ func (r *run) observeValid(c *PlannedCall, a *answer) {
 }
 
 // judgeWords judges the texts of the answer to a call without hostile arguments. Where other people may have written them, they are no fault of the tool.
-func (r *run) judgeWords(a *answer) {
+func (r *toolRun) judgeWords(a *callAnswer) {
 	t := r.results[Words]
 	t.Calls++
 	switch rules := wordsIn(a); {
@@ -289,7 +294,7 @@ func (r *run) judgeWords(a *answer) {
 }
 
 // concludeValid skips the test of valid calls where guesses alone were refused.
-func (r *run) concludeValid() {
+func (r *toolRun) concludeValid() {
 	t := r.results[Valid]
 	if t.Outcome == TestSkipped && r.refusals > 0 {
 		t.Why = "each call with arguments that fit was refused: " + r.refusal
@@ -300,7 +305,7 @@ func (r *run) concludeValid() {
 }
 
 // observeRepeat compares the answer to a repeated call with the one before.
-func (r *run) observeRepeat(c *PlannedCall, t *TestResult, a, before *answer, changed bool) {
+func (r *toolRun) observeRepeat(c *PlannedCall, t *TestVerdict, a, before *callAnswer, changed bool) {
 	if !c.Repeats {
 		return
 	}
@@ -338,7 +343,7 @@ func sameContent(a, b []byte) bool {
 }
 
 // concludeOutput judges whether all results fit the output schema.
-func (r *run) concludeOutput() {
+func (r *toolRun) concludeOutput() {
 	t := r.results[Output]
 	if t.Why != "" {
 		return // it has no output schema
@@ -355,7 +360,7 @@ func (r *run) concludeOutput() {
 }
 
 // concludeReadOnly judges whether the calls have changed anything.
-func (r *run) concludeReadOnly() {
+func (r *toolRun) concludeReadOnly() {
 	t := r.results[ReadOnly]
 	if !r.subject.Contract.ReadOnly.Holds {
 		return
@@ -376,14 +381,14 @@ func (r *run) concludeReadOnly() {
 }
 
 // pass notes that a call has passed a test. A test that has failed stays so.
-func (r *run) pass(name TestName) {
+func (r *toolRun) pass(name TestName) {
 	if t := r.results[name]; t.Outcome != TestFailed {
 		t.Outcome, t.Why, t.Unmade = TestPassed, "", false
 	}
 }
 
 // fail notes why a test has failed, the first time.
-func (r *run) fail(name TestName, why string) {
+func (r *toolRun) fail(name TestName, why string) {
 	if t := r.results[name]; t.Outcome != TestFailed {
 		t.Outcome, t.Why, t.Unmade = TestFailed, why, false
 	}
@@ -396,7 +401,7 @@ const longWait = 10 * time.Second
 var longNumber = regexp.MustCompile(`[0-9a-fA-F]{6,}|\d{3,}`)
 
 // shown returns a text of a server as the report shows it: short, in one line, and the same in each run.
-func (r *run) shown(text string) string {
+func (r *toolRun) shown(text string) string {
 	text = r.o.Mask(text)
 	text = longNumber.ReplaceAllString(text, "#")
 	text = strings.Join(strings.Fields(text), " ")

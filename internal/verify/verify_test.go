@@ -292,7 +292,7 @@ var faulty = map[string]struct {
 }
 
 // verifyTool verifies a tool of these tests, in a folder of its own.
-func verifyTool(t *testing.T, tt testTool, leave Leave) (*Report, int) {
+func verifyTool(t *testing.T, tt testTool, leave Leave) (*ToolReport, int) {
 	t.Helper()
 	root := t.TempDir()
 	h := &host{folder: filepath.Join(root, "work")}
@@ -310,7 +310,7 @@ func verifyTool(t *testing.T, tt testTool, leave Leave) (*Report, int) {
 		definition += `,"outputSchema":` + tt.output
 	}
 	definition += "}"
-	s := &Subject{ID: switchboard.ToolID{Server: "bench", Name: "tool"}, Digest: "d1:" + strings.TrimPrefix(string(canonical.Sum([]byte(definition))), "sha256:"), Definition: []byte(definition), Contract: tt.contract}
+	s := &VerifiedTool{ID: switchboard.ToolID{Server: "bench", Name: "tool"}, Digest: "d1:" + strings.TrimPrefix(string(canonical.Sum([]byte(definition))), "sha256:"), Definition: []byte(definition), Contract: tt.contract}
 	for _, e := range tt.examples {
 		s.Examples = append(s.Examples, json.RawMessage(e))
 	}
@@ -327,7 +327,7 @@ func verifyTool(t *testing.T, tt testTool, leave Leave) (*Report, int) {
 		return switchboard.Result{JSON: []byte(out)}, err
 	})
 	return Verify(t.Context(), s, tool, RunOptions{
-		Caller: caller, Leave: leave, Place: Place{File: "sample.txt", Folder: ".", Outside: "../beside/canary.txt"},
+		Caller: caller, Leave: leave, Place: TestPlace{File: "sample.txt", Folder: ".", Outside: "../beside/canary.txt"},
 		Canaries: []Canary{{envCanary, "a variable of its environment"}, {fileCanary, "a file outside of its folder"}},
 		Inspect: func() (string, error) {
 			var all []string
@@ -429,12 +429,12 @@ func TestNoToolGetsMoreCallsOrTimeThanItsLimits(t *testing.T) {
 	}
 	many += `},"required":["a"]}`
 	for _, limit := range []int{1, 7, MaxCalls, 0, 1000} {
-		s := &Subject{ID: switchboard.ToolID{Server: "a", Name: "b"}, Digest: "d1:00", Definition: []byte(`{"name":"b","inputSchema":` + many + `}`)}
-		if n := len(MakePlan(s, Limits{Calls: limit}, Place{}).Calls); n > MaxCalls || limit > 0 && n > limit {
+		s := &VerifiedTool{ID: switchboard.ToolID{Server: "a", Name: "b"}, Digest: "d1:00", Definition: []byte(`{"name":"b","inputSchema":` + many + `}`)}
+		if n := len(MakePlan(s, CallLimits{Calls: limit}, TestPlace{}).Calls); n > MaxCalls || limit > 0 && n > limit {
 			t.Errorf("limit %d: %d calls", limit, n)
 		}
 	}
-	if l := (Limits{Time: time.Hour}).Bounded(); l.Time != MaxTime {
+	if l := (CallLimits{Time: time.Hour}).Bounded(); l.Time != MaxTime {
 		t.Errorf("an hour is bounded to %s", l.Time)
 	}
 }
@@ -475,8 +475,8 @@ func TestATestThatCouldNotBeMadeKeepsAToolFromBeingVerified(t *testing.T) {
 	if r, _ := verifyTool(t, tt, LeaveWalls); r.Verified || len(r.FailedMust()) > 0 || !strings.Contains(r.Why, "not all tests were made") {
 		t.Error(r.Text())
 	}
-	s := &Subject{ID: switchboard.ToolID{Server: "a", Name: "b"}, Digest: "d1:0b", Definition: []byte(`{"name":"b","inputSchema":` + note + `}`)}
-	if p := MakePlan(s, Limits{Calls: 2}, Place{}); !slices.Contains(p.Dropped, Missing) {
+	s := &VerifiedTool{ID: switchboard.ToolID{Server: "a", Name: "b"}, Digest: "d1:0b", Definition: []byte(`{"name":"b","inputSchema":` + note + `}`)}
+	if p := MakePlan(s, CallLimits{Calls: 2}, TestPlace{}); !slices.Contains(p.Dropped, Missing) {
 		t.Errorf("with two calls, these are left out: %v", p.Dropped)
 	}
 }

@@ -26,6 +26,7 @@ var embedding = map[string]string{
 	ours + "docs":                                         own,
 	ours + "internal/admin/page":                          htmx, // the rest is ours
 	ours + "internal/policy":                              own,
+	ours + "internal/proposal":                            own,
 	ours + "internal/redact/detect":                       gitleaks,
 	ours + "internal/sample":                              own,
 	ours + "internal/store":                               own,

@@ -336,7 +336,8 @@ func adminReads(all []openapi.Operation, values map[string]string) (reads []admi
 		switch op.ID {
 		case "make-decision": // each of the tenant's keys is a principal, and none is the default
 			queries = nil
-		case "read-policy-diff", "resolve-capabilities": // a comparison of a tenant is found with its tenant only, and capabilities exist for tenants
+		// A comparison of a tenant is found with its tenant only. Capabilities exist for tenants, and so does the memory.
+		case "read-policy-diff", "resolve-capabilities", "read-tool-memory", "read-tool-errors", "read-similar-tools", "read-gaps", "suggest-ranking":
 			queries = queries[1:]
 		}
 		for _, q := range append(queries, adminFilters[op.ID]...) {

@@ -31,9 +31,9 @@ func TestRealServersAreVerifiedInWallsAndChangeNothing(t *testing.T) {
 	rows := wallsPage(t)
 	folder := filepath.Dir(rows[slices.IndexFunc(rows, func(s words.Server) bool { return len(s.Walls.Write) > 0 })].Walls.Write[0])
 	before := treeOf(t, folder)
-	limits := verify.Limits{Calls: 30}
+	limits := verify.CallLimits{Calls: 30}
 	if *updateReports {
-		limits = verify.Limits{}
+		limits = verify.CallLimits{}
 	}
 	lines, sections := make([][]string, len(rows)), make([]string, len(rows))
 	turns := make(chan struct{}, 2)
@@ -77,7 +77,7 @@ func TestRealServersAreVerifiedInWallsAndChangeNothing(t *testing.T) {
 }
 
 // verifyRow verifies the tools of one server, and returns their names, and the part of the page.
-func verifyRow(t *testing.T, s *words.Server, limits verify.Limits) (tools []string, section string) {
+func verifyRow(t *testing.T, s *words.Server, limits verify.CallLimits) (tools []string, section string) {
 	t.Helper()
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n### %s\n\n", s.ID)
@@ -102,7 +102,7 @@ func verifyRow(t *testing.T, s *words.Server, limits verify.Limits) (tools []str
 		if err := x.Restore(); err != nil {
 			t.Errorf("%s/%s: %v", s.ID, name, err)
 		}
-		r := verify.Verify(ctx, &verify.Subject{ID: id, Digest: digest, Definition: definition, Contract: hintsOf(t, definition), Timeout: timeout}, &words.Tool{ID: id, Definition: definition}, verify.RunOptions{
+		r := verify.Verify(ctx, &verify.VerifiedTool{ID: id, Digest: digest, Definition: definition, Contract: hintsOf(t, definition), Timeout: timeout}, &words.Tool{ID: id, Definition: definition}, verify.RunOptions{
 			Caller: x, Leave: verify.LeaveWalls, Walls: x.Walls(), Limits: limits, Place: x.Place(known), Inspect: x.Inspect, Canaries: x.Canaries(), Mask: x.Mask,
 			Learn: func(result []byte) { verify.Returned(known, result) },
 		})

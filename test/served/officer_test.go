@@ -117,6 +117,11 @@ var routeTable = map[string]string{
 	"POST /v1/proposals/{proposal}/roll-back":        "any",
 	"GET /metrics":                                   "viewer",
 	"GET /v1/metrics/history":                        "viewer",
+	"GET /v1/memory/tools/{server}/{tool}":           "viewer",
+	"GET /v1/memory/errors/{server}/{tool}":          "viewer",
+	"GET /v1/memory/similar/{server}/{tool}":         "viewer",
+	"GET /v1/memory/gaps":                            "viewer",
+	"GET /v1/memory/ranking":                         "admin",
 	"GET /v1/now":                                    "viewer",
 	"GET /v1/keys":                                   "viewer",
 	"POST /v1/keys/{key}/revoke":                     "admin",
@@ -235,7 +240,7 @@ func TestAZ14EveryRouteNeedsItsOffice(t *testing.T) {
 			continue
 		}
 		named := strings.Contains(path, "{tenant}")
-		path = strings.NewReplacer("{tenant}", "acme", "{server}", "a", "{key}", "000000000000", "{change}", "1", "{session}", "0123456789abcdef", "{diff}", "none", "{node}", "n1", "{entry}", "999999", "{request}", "abcdefghijklmnop-1", "{call}", "none", "{proposal}", "aaaaaaaaaa", "{standing}", "abcdefghijklmnop").Replace(path)
+		path = strings.NewReplacer("{tenant}", "acme", "{server}", "a", "{tool}", "work", "{key}", "000000000000", "{change}", "1", "{session}", "0123456789abcdef", "{diff}", "none", "{node}", "n1", "{entry}", "999999", "{request}", "abcdefghijklmnop-1", "{call}", "none", "{proposal}", "aaaaaaaaaa", "{standing}", "abcdefghijklmnop").Replace(path)
 		query := ""
 		switch {
 		case path == "/v1/configuration/file":

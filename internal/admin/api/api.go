@@ -25,6 +25,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/admin/approvals"
 	"github.com/summit-switchboard/switchboard/internal/admin/page"
+	"github.com/summit-switchboard/switchboard/internal/admin/past"
 	"github.com/summit-switchboard/switchboard/internal/admin/pins"
 	"github.com/summit-switchboard/switchboard/internal/admin/trial"
 	"github.com/summit-switchboard/switchboard/internal/admin/verification"
@@ -39,15 +40,12 @@ import (
 
 // Options are the parts of a running Switchboard that the API serves.
 type Options struct {
-	Reader      *admin.Reader
-	Scraper     *admin.Scraper
-	Actions     *admin.Actions
-	Editor      *change.Editor
-	Events      *event.Recent
-	Comparisons *whatif.Comparisons
-
-	// Compare compares recorded decisions with a proposal. See replay.CompareWithin.
-	Compare func(ctx context.Context, s replay.Bounds, p *replay.Proposal, progress func(done, of int)) (*replay.Diff, error)
+	Reader  *admin.Reader
+	Scraper *admin.Scraper
+	Actions *admin.Actions
+	Editor  *change.Editor
+	Events  *event.Recent
+	Records RecordOptions
 
 	// Authenticate returns who has sent a request. The error is a *switchboard.Error.
 	Authenticate func(*http.Request) (switchboard.Officer, error)
@@ -65,6 +63,15 @@ type Options struct {
 	Version  string
 	Stopping context.Context // done when Switchboard stops
 	Log      *slog.Logger
+}
+
+// RecordOptions are the parts that answer from what was recorded.
+type RecordOptions struct {
+	Past        *past.Reader
+	Comparisons *whatif.Comparisons
+
+	// Compare compares recorded decisions with a proposal. See replay.CompareWithin.
+	Compare func(ctx context.Context, s replay.Bounds, p *replay.Proposal, progress func(done, of int)) (*replay.Diff, error)
 }
 
 // PeopleOptions are the parts for people who decide, and who use a browser.
@@ -139,6 +146,7 @@ func (a *API) makeRoutes() {
 	a.addBudgets()
 	receiptRoutes{a}.addReads()
 	receiptRoutes{a}.addAudit()
+	memoryRoutes{a}.add()
 	a.addEvents()
 	personRoutes{a}.addSessions()
 	personRoutes{a}.addBlocks()
@@ -171,6 +179,7 @@ var tags = []*huma.Tag{
 	{Name: "decisions", Description: "The recorded decisions."},
 	{Name: "events", Description: "What changes, while it changes."},
 	{Name: "keys", Description: "The keys of agents and of persons."},
+	{Name: "memory", Description: "What receipts say about tools over days, and what tenants lack."},
 	{Name: "metrics", Description: "The metrics, for Prometheus."},
 	{Name: "now", Description: "What needs a person, and how calls go."},
 	{Name: "pins", Description: "The definitions that servers offer, and what is let in of them."},

@@ -17,9 +17,9 @@ type suggestionListRequest struct {
 
 type suggestionList struct {
 	Body struct {
-		Suggestions []labels.Suggestion `json:"suggestions" doc:"For the tools without labels: tools with contradictory signs first, then the least sure suggestions."`
-		Next        string              `json:"next,omitempty" doc:"Ask again with after=NEXT for the rest."`
-		Total       int                 `json:"total" doc:"How many there are, in all parts of the list."`
+		Suggestions []labels.LabelSuggestion `json:"suggestions" doc:"For the tools without labels: tools with contradictory signs first, then the least sure suggestions."`
+		Next        string                   `json:"next,omitempty" doc:"Ask again with after=NEXT for the rest."`
+		Total       int                      `json:"total" doc:"How many there are, in all parts of the list."`
 	}
 }
 

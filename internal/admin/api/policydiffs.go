@@ -81,9 +81,9 @@ func (a *API) addPolicyDiffs() {
 		if since.IsZero() {
 			since = time.Now().Add(-defaultPeriod)
 		}
-		c, err := a.o.Comparisons.Start(q.tenant, q.officer.ID, since, func(ctx context.Context, s replay.Bounds, progress func(done, of int)) (*replay.Diff, error) {
+		c, err := a.o.Records.Comparisons.Start(q.tenant, q.officer.ID, since, func(ctx context.Context, s replay.Bounds, progress func(done, of int)) (*replay.Diff, error) {
 			s.Receipt = in.Body.Receipt
-			return a.o.Compare(ctx, s, p, progress)
+			return a.o.Records.Compare(ctx, s, p, progress)
 		})
 		if err != nil {
 			if own, ok := errors.AsType[*switchboard.Error](err); ok {
@@ -99,7 +99,7 @@ func (a *API) addPolicyDiffs() {
 	})
 	add(a, route{id: "read-policy-diff", method: http.MethodGet, path: "/v1/policy-diffs/{diff}", needs: switchboard.OfficeViewer, summary: "A comparison: how far it is, or its result. It is at the replica that has started it, for ten minutes after its end"},
 		func(_ context.Context, q asked, in *policyDiffPath) (*struct{ Body whatif.Comparison }, error) {
-			c := a.o.Comparisons.Read(q.tenant, in.Diff)
+			c := a.o.Records.Comparisons.Read(q.tenant, in.Diff)
 			if c == nil {
 				return nil, errNoPolicyDiff
 			}
@@ -110,7 +110,7 @@ func (a *API) addPolicyDiffs() {
 		})
 	add(a, route{id: "cancel-policy-diff", method: http.MethodDelete, path: "/v1/policy-diffs/{diff}", needs: author, status: http.StatusNoContent, summary: "Cancel a comparison, or drop its result"},
 		func(_ context.Context, q asked, in *policyDiffPath) (*struct{}, error) {
-			if !a.o.Comparisons.Cancel(q.tenant, in.Diff) {
+			if !a.o.Records.Comparisons.Cancel(q.tenant, in.Diff) {
 				return nil, errNoPolicyDiff
 			}
 			return nil, nil

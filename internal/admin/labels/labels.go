@@ -19,8 +19,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A Suggestion is what is suggested for one tool.
-type Suggestion struct {
+// A LabelSuggestion is what is suggested for one tool.
+type LabelSuggestion struct {
 	Server switchboard.ServerID `json:"server"`
 	annotate.ToolSuggestion
 
@@ -32,12 +32,12 @@ type Suggestion struct {
 }
 
 // PlaceOf returns the place of a suggestion in a list of List, which is sorted by it: contradictions first, then the least confidence.
-func PlaceOf(s Suggestion) string {
+func PlaceOf(s LabelSuggestion) string {
 	return fmt.Sprintf("%d %03d %03d %s", 1-min(1, len(s.Contradictions)), s.Confidence, s.Lead, s.Tool)
 }
 
 // List returns the suggestions for all tools of a server without labels, sorted by PlaceOf.
-func List(offered *admin.OfferList, server switchboard.ServerID) []Suggestion {
+func List(offered *admin.OfferList, server switchboard.ServerID) []LabelSuggestion {
 	of := annotate.ToolServer{Name: string(server)}
 	present := map[string]*admin.OfferedTool{}
 	for i := range offered.Tools {
@@ -45,19 +45,19 @@ func List(offered *admin.OfferList, server switchboard.ServerID) []Suggestion {
 		of.Tools = append(of.Tools, annotate.DefinedTool{Name: t.Tool, Definition: t.Definition, Digest: t.Digest})
 		present[t.Tool] = t
 	}
-	open := []Suggestion{}
+	open := []LabelSuggestion{}
 	for _, s := range annotate.Suggest(of, offered.Taxonomy) {
 		t := present[s.Tool]
 		if len(t.Labels) > 0 {
 			continue
 		}
-		one := Suggestion{Server: server, ToolSuggestion: s, LabelEnd: t.LabelEnd}
+		one := LabelSuggestion{Server: server, ToolSuggestion: s, LabelEnd: t.LabelEnd}
 		if row, ok := s.Row(); ok {
 			one.Overlay = edit.Format(row.Value)
 		}
 		open = append(open, one)
 	}
-	slices.SortFunc(open, func(a, b Suggestion) int { return cmp.Compare(PlaceOf(a), PlaceOf(b)) })
+	slices.SortFunc(open, func(a, b LabelSuggestion) int { return cmp.Compare(PlaceOf(a), PlaceOf(b)) })
 	return open
 }
 
@@ -107,11 +107,11 @@ func Accept(ctx context.Context, offered *admin.OfferList, server switchboard.Se
 }
 
 // rowOf returns the row that the officer names.
-func rowOf(n NamedRow, open []Suggestion) (annotate.ProposedRow, error) {
+func rowOf(n NamedRow, open []LabelSuggestion) (annotate.ProposedRow, error) {
 	if len(n.Overlay) > 0 {
 		return annotate.NewRow(n.Tool, n.Digest, n.Overlay)
 	}
-	i := slices.IndexFunc(open, func(s Suggestion) bool { return s.Tool == n.Tool })
+	i := slices.IndexFunc(open, func(s LabelSuggestion) bool { return s.Tool == n.Tool })
 	if row, ok := open[i].Row(); ok {
 		return row, nil
 	}

@@ -46,7 +46,7 @@ func TestSuggestionsThatNeedALookComeFirst(t *testing.T) {
 			t.Errorf("%s: the overlay is %q", s.Tool, s.Overlay)
 		}
 	}
-	if !slices.Equal(names, []string{"delete_file", "frobnicate", "read_file"}) || !slices.IsSortedFunc(all, func(a, b labels.Suggestion) int { return strings.Compare(labels.PlaceOf(a), labels.PlaceOf(b)) }) {
+	if !slices.Equal(names, []string{"delete_file", "frobnicate", "read_file"}) || !slices.IsSortedFunc(all, func(a, b labels.LabelSuggestion) int { return strings.Compare(labels.PlaceOf(a), labels.PlaceOf(b)) }) {
 		t.Errorf("the order is %q", names)
 	}
 }

@@ -42,7 +42,7 @@ func policyAPI(texts ...string) http.Handler {
 		{SourceLine: at, Name: next(), Outcome: author.Passed, Output: next()},
 		{SourceLine: at, Name: next(), Outcome: author.Failed, At: &at, Values: next(), Error: next()},
 	}}}
-	revision := change.Revision{ID: "7", By: next(), Reason: next(), Path: "tenants/acme/policies/veto.rego"}
+	revision := change.Revision{ID: "7", By: next(), Reason: next(), FileRevision: change.FileRevision{Path: "tenants/acme/policies/veto.rego"}}
 	return route(map[string]any{
 		"/v1/tenants/acme/policies": admin.PolicyList{Tenant: "acme", State: next(), Faults: []string{next()}, Digest: switchboard.Digest(next()), Files: []admin.PolicyFileRow{file(false), file(true)}, Operator: []admin.PolicyFileRow{file(false)}},
 		"/v1/tenants/acme/policies/rules": admin.PolicyRules{Looked: &replay.LookedAt{Decisions: 3, Of: 9, Back: noon}, Rules: []admin.PolicyRuleRow{

@@ -179,7 +179,7 @@ func TestPG02AFormThatIsRefusedDoesNothingAndKeepsWhatWasTyped(t *testing.T) {
 	d := newDesk(t, "")
 	a := newRankedWorld(t)
 	d.api, d.tenants = a, []switchboard.TenantID{"acme"}
-	a.changes = []change.Revision{{ID: "3", Path: "tenants/acme/tenant.yaml"}}
+	a.changes = []change.Revision{{ID: "3", FileRevision: change.FileRevision{Path: "tenants/acme/tenant.yaml"}}}
 	old, cookie := d.signIn(t), d.signIn(t)
 	token := func(cookie []string) string {
 		page := d.ask("GET", "/ranking?tenant=acme", host, "", cookie...).Body.String()
@@ -250,7 +250,7 @@ func rankingScene(t *testing.T) hostileScene {
 		a.file = "tenant: acme\nranking: {classes: [old]}\n"
 		a.servers = []admin.ServerStatus{{ServerStatus: upstream.ServerStatus{ID: switchboard.ServerID(next())}, Class: "old", Health: health.Status{State: health.State(x)}}, {ServerStatus: upstream.ServerStatus{ID: switchboard.ServerID(next())}, Class: "not " + next()}}
 		a.trial = change.Trial{Warnings: []string{next()}, Diff: "@@ -1 +1 @@\n-" + next() + "\n+" + next() + "\n", Tasks: []change.TaskChange{{Tenant: switchboard.TenantID(next()), Task: switchboard.TaskID(x), Before: []string{next()}, After: []string{"new"}}, {Task: "t", Why: x}}, Same: []change.TaskChange{{Task: switchboard.TaskID(next())}}}
-		a.changes = []change.Revision{{ID: x, When: at, By: next(), Office: switchboard.Office(x), Path: "tenants/acme/tenant.yaml", Reason: next(), Reverts: next(), BeforeDigest: "x"}}
+		a.changes = []change.Revision{{ID: x, When: at, By: next(), FileRevision: change.FileRevision{Office: switchboard.Office(x), Path: "tenants/acme/tenant.yaml", BeforeDigest: "x"}, Reason: next(), Reverts: next()}}
 		a.compare = whatif.Comparison{State: whatif.Done, Result: &replay.Diff{Changed: 1, Decisions: 1, Changes: []replay.DecisionChange{{Kind: x, Task: switchboard.TaskID(next()), Requirement: x, Tool: next(), From: x, To: next(), Why: x}}, NotReplayed: []replay.NotReplayed{{Why: next()}}}}
 		a.status = admin.StatusReport{Digest: switchboard.Digest(x), Warnings: []string{next()}, Refused: &admin.RefusedReload{Why: next()}, Faulty: []admin.PartStatus{{Part: next(), Tenant: switchboard.TenantID(x), State: next(), Faults: []string{next()}}}}
 		if path == "/ranking" {
@@ -280,7 +280,7 @@ func TestConfigurationSaysWhatIsWrongAndWhoChangedWhat(t *testing.T) {
 	if err := json.Unmarshal([]byte(raw), &a.status); err != nil {
 		t.Fatal(err)
 	}
-	a.changes = []change.Revision{{ID: "9", When: time.Now(), By: "ann", Office: "admin", Tenant: "acme", Path: "tenants/acme/tenant.yaml", Reason: "faster", Reverts: "8", BeforeDigest: "x"}, {ID: "7", By: "ops", Tenant: "umbrella", Path: "tenants/umbrella/tenant.yaml"}}
+	a.changes = []change.Revision{{ID: "9", When: time.Now(), By: "ann", FileRevision: change.FileRevision{Office: "admin", Tenant: "acme", Path: "tenants/acme/tenant.yaml", BeforeDigest: "x"}, Reason: "faster", Reverts: "8"}, {ID: "7", By: "ops", FileRevision: change.FileRevision{Tenant: "umbrella", Path: "tenants/umbrella/tenant.yaml"}}}
 	_, page := d.follow(t, "/configuration", cookie)
 	for _, want := range []string{"switchboard.yaml:3:1: no", "tenants/acme/tenant.yaml:4:2: bad", "Only who may change the files", "two</bdi></th><td><code><bdi class=\"theirs\">sha256:aa</bdi></code></td><td>the same", "<strong>another configuration</strong>", "not known", `href="/configuration/changes/9"`, "took change", "umbrella"} {
 		if !strings.Contains(page, want) {

@@ -1,7 +1,7 @@
 // Package verification verifies servers: for officers, again by schedule, and again after a change that was accepted.
 //
-// It decides which leave there is to exercise a tool, that one server is verified at a time, and what becomes of the reports: they are kept, and each has a receipt. Package verify
-// decides what is called, and what the answers mean.
+// It decides whether there is leave to exercise a tool. It verifies one server at a time, keeps the reports, and writes a receipt for each. Package verify
+// decides about the calls and the meaning of their answers.
 package verification
 
 import (
@@ -49,7 +49,7 @@ type Options struct {
 	// Tools returns the tools that a server offers and that are let in or wait for that, sorted by name.
 	Tools func(switchboard.ServerID) []KnownTool
 
-	// Served calls the servers that serve clients. Wrap puts policy, limits and receipts around a Caller; walled says that nothing is behind the walls of what it calls, so that
+	// Served calls the servers that serve clients. Wrap puts policy, limits and receipts around a Caller; walled says that nothing is behind the walls of the program, so that
 	// no person need be asked or told, and nothing is paid.
 	Served switchboard.Caller
 	Wrap   func(next switchboard.Caller, walled bool) switchboard.Caller
@@ -58,7 +58,7 @@ type Options struct {
 	Judgment func(*switchboard.Tool) *switchboard.Judgment
 
 	Bench bench.Options
-	Book  *evidence.Book
+	Book  *evidence.ReportBook
 
 	// Archive keeps the text of a report by its digest. Record writes its receipt durably, and returns the id.
 	Archive func(text []byte)
@@ -92,7 +92,7 @@ func New(o Options) *Verifier {
 type Progress struct {
 	Server  switchboard.ServerID `json:"server"`
 	Tool    string               `json:"tool,omitempty" doc:"The only tool that is verified; absent for all."`
-	By      string               `json:"by" doc:"Who has started it; schedule if nobody has."`
+	By      string               `json:"by" doc:"Who has started it; schedule if no person has."`
 	Since   time.Time            `json:"since"`
 	Running bool                 `json:"running"`
 	Done    int                  `json:"done" doc:"How many tools are done."`
@@ -108,7 +108,7 @@ var ErrUnknown = errors.New("there is no such server or tool")
 
 // A ToolPlan is what a verification of one tool would call.
 type ToolPlan struct {
-	*verify.Plan
+	*verify.CallPlan
 	Leave verify.Leave `json:"leave,omitempty" doc:"Why the tool may be exercised: walls, readonly or test. Absent: it may not, and nothing is called."`
 	Why   string       `json:"why,omitempty" doc:"Why it may not."`
 }
@@ -121,7 +121,7 @@ func (v *Verifier) Plan(id switchboard.ServerID, tool string) ([]ToolPlan, error
 	}
 	plans := []ToolPlan{}
 	for i := range tools {
-		place := verify.Place{}
+		place := verify.TestPlace{}
 		leave, why := v.leaveOf(s, &tools[i])
 		if leave == verify.LeaveWalls {
 			place = (&bench.Bench{}).Place(nil)
@@ -153,7 +153,7 @@ func (v *Verifier) find(id switchboard.ServerID, tool string) (*switchboard.Serv
 	return nil, nil, fmt.Errorf("server %s, tool %.80q: %w", id, tool, ErrUnknown)
 }
 
-// leaveOf returns why a tool may be exercised, or why it may not. A program is exercised in walls, whatever it says about itself, unless its row declares a test environment.
+// leaveOf returns why a tool may be exercised, or why it may not. A program is exercised in walls, unless its row declares a test environment.
 func (v *Verifier) leaveOf(s *switchboard.Server, t *KnownTool) (leave verify.Leave, why string) {
 	switch {
 	case s.Transport == switchboard.TransportStdio && !s.Verify.Test:
@@ -169,12 +169,12 @@ func (v *Verifier) leaveOf(s *switchboard.Server, t *KnownTool) (leave verify.Le
 }
 
 // subjectOf returns what is verified of a tool.
-func subjectOf(s *switchboard.Server, t *KnownTool) *verify.Subject {
-	return &verify.Subject{ID: t.ID, Digest: t.Digest, Definition: t.Definition, Contract: t.Contract, Examples: t.Examples, Timeout: s.Timeout}
+func subjectOf(s *switchboard.Server, t *KnownTool) *verify.VerifiedTool {
+	return &verify.VerifiedTool{ID: t.ID, Digest: t.Digest, Definition: t.Definition, Contract: t.Contract, Examples: t.Examples, Timeout: s.Timeout}
 }
 
-func limitsOf(s *switchboard.Server) verify.Limits {
-	return verify.Limits{Calls: s.Verify.Calls, Time: s.Verify.Time}
+func limitsOf(s *switchboard.Server) verify.CallLimits {
+	return verify.CallLimits{Calls: s.Verify.Calls, Time: s.Verify.Time}
 }
 
 // Start begins to verify a server, or one tool of it, and does not wait. The error is ErrBusy or ErrUnknown.
@@ -276,10 +276,10 @@ func (v *Verifier) verify(ctx context.Context, s *switchboard.Server, tools []Kn
 }
 
 // verifyTool verifies one tool. b is nil if there are no walls for the program, for the reason in problem.
-func (v *Verifier) verifyTool(ctx context.Context, s *switchboard.Server, t *KnownTool, b *bench.Bench, problem string, known map[string]any) *verify.Report {
+func (v *Verifier) verifyTool(ctx context.Context, s *switchboard.Server, t *KnownTool, b *bench.Bench, problem string, known map[string]any) *verify.ToolReport {
 	leave, why := v.leaveOf(s, t)
 	o := verify.RunOptions{
-		Principal: switchboard.Principal{Tenant: Tenant, ID: "verification", Auth: switchboard.AuthLocal}, Judgment: v.o.Judgment, Leave: leave, Limits: limitsOf(s), Place: verify.Place{Known: known},
+		Principal: switchboard.Principal{Tenant: Tenant, ID: "verification", Auth: switchboard.AuthLocal}, Judgment: v.o.Judgment, Leave: leave, Limits: limitsOf(s), Place: verify.TestPlace{Known: known},
 		Learn: func(result []byte) { verify.Returned(known, result) },
 	}
 	subject := subjectOf(s, t)
@@ -313,7 +313,7 @@ func (v *Verifier) hasChanged(id switchboard.ServerID, t *KnownTool) bool {
 }
 
 // keep archives a report, writes its receipt, and makes it count.
-func (v *Verifier) keep(ctx context.Context, r *verify.Report, by string) error {
+func (v *Verifier) keep(ctx context.Context, r *verify.ToolReport, by string) error {
 	text := r.Canonical()
 	v.o.Archive(text)
 	outcome := receipt.OK
@@ -329,7 +329,7 @@ func (v *Verifier) keep(ctx context.Context, r *verify.Report, by string) error 
 	if err != nil {
 		return err
 	}
-	return v.o.Book.Put(ctx, r.Server, []evidence.KeptReport{{Report: r, Receipt: id}})
+	return v.o.Book.Put(ctx, r.Server, []evidence.KeptReport{{ToolReport: r, Receipt: id}})
 }
 
 // Run verifies what is due, until ctx ends: by schedule, and after a definition was accepted that the last report is not about.
@@ -365,7 +365,7 @@ func (v *Verifier) isDue(s *switchboard.Server, now time.Time) bool {
 	every := s.Verify.Every
 	if every == 0 {
 		if reports == nil {
-			return false // nobody has asked for it
+			return false // no person has verified it yet
 		}
 		every = switchboard.DefaultVerifyEvery
 	}

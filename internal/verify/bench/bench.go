@@ -37,7 +37,7 @@ const startTime = 30 * time.Second
 
 // Options are what a bench needs from the running Switchboard.
 type Options struct {
-	// Guard, Own and Prepare are those of upstream.Options.
+	// Guard, Own and Prepare: see upstream.Options.
 	Guard   []string
 	Own     func() []string
 	Prepare func(ctx context.Context, s *switchboard.Server) (*switchboard.Server, error)
@@ -177,13 +177,13 @@ func (b *Bench) Restore() error {
 // newCanary returns a text that stands nowhere else.
 func newCanary() string { return "canary-" + strings.ToLower(rand.Text()) }
 
-// rowOf returns the row with which the program is started. dir is where the row is started otherwise.
+// rowOf returns the row that starts the program here. dir is the working directory of the program in use.
 func (b *Bench) rowOf(s *switchboard.Server, dir string) *switchboard.Server {
 	row := *s
 	row.Dir = b.work
 	beside := filepath.Join(b.folder, "beside")
 	row.Walls = switchboard.Confinement{Level: switchboard.SandboxStrict, Write: []string{b.work}, Read: []string{beside}, Exec: []string{string(filepath.Separator)}}
-	if s.Walls.Level == switchboard.SandboxStrict { // it must do with what it names
+	if s.Walls.Level == switchboard.SandboxStrict { // it gets its own permissions, and no more
 		row.Walls.Read, row.Walls.Exec = slices.Sorted(slices.Values(append(slices.Clone(s.Walls.Read), beside))), s.Walls.Exec
 	}
 	row.Command = slices.Clone(s.Command)
@@ -261,8 +261,8 @@ func (b *Bench) Walls() []string { return b.walls }
 func (b *Bench) Canaries() []verify.Canary { return b.canaries }
 
 // Place returns what values for arguments are taken from.
-func (b *Bench) Place(known map[string]any) verify.Place {
-	return verify.Place{File: "sample.txt", Folder: ".", Outside: "../beside/canary.txt", Known: known}
+func (b *Bench) Place(known map[string]any) verify.TestPlace {
+	return verify.TestPlace{File: "sample.txt", Folder: ".", Outside: "../beside/canary.txt", Known: known}
 }
 
 // Mask replaces what differs from run to run in a text: the path of the scratch folder, and made-up secrets.
@@ -409,7 +409,7 @@ func (i *inspection) names(root *os.Root) (all []string, err error) {
 	}
 }
 
-// file reads a regular file. The program may have put something else in its place by now, such as a FIFO, from which nothing is read.
+// file reads a regular file. The program may have put something else in its place by now, such as a FIFO: that is an error.
 func (i *inspection) file(root *os.Root, name string, info fs.FileInfo) error {
 	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {

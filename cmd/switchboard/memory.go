@@ -1,0 +1,279 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/admin/past"
+	"github.com/summit-switchboard/switchboard/internal/memory"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+type memoryCmd struct {
+	Tool    memoryToolCmd    `cmd:"" help:"Print how a tool has done, by day: calls, outcomes, time, cost."`
+	Gaps    memoryGapsCmd    `cmd:"" help:"Print what a tenant lacks: requirements that no tool met, and capabilities that agents asked for."`
+	Similar memorySimilarCmd `cmd:"" help:"List the tools that are like a tool, and how they have done."`
+	Errors  memoryErrorsCmd  `cmd:"" help:"List how calls of a tool have ended without success, and the change that came after."`
+	Rebuild memoryRebuildCmd `cmd:"" help:"Count the receipts again that the store still has. It may be in use."`
+}
+
+type suggestCmd struct {
+	Ranking suggestRankingCmd `cmd:"" help:"Say which servers the figures put first, and print the change of the tenant's file. Nothing is changed."`
+}
+
+// memoryFlags choose the tenant and the days.
+type memoryFlags struct {
+	serverFlags
+	Tenant switchboard.TenantID `help:"The tenant. Without it: the only one." placeholder:"ID"`
+	Days   int                  `help:"Look at the last N days, in UTC, with today; at most 400." default:"30" placeholder:"N"`
+}
+
+// fetch asks the running Switchboard. parts follow /v1/memory in the path.
+func (f *memoryFlags) fetch(ctx context.Context, into any, parts ...string) error {
+	if f.Days < 1 || f.Days > past.MaxDays {
+		return usageError{fmt.Errorf("--days %d: want 1 to %d", f.Days, past.MaxDays)}
+	}
+	q := url.Values{"days": {strconv.Itoa(f.Days)}}
+	if f.Tenant != "" {
+		q.Set("tenant", string(f.Tenant))
+	}
+	for i := range parts {
+		parts[i] = url.PathEscape(parts[i])
+	}
+	return f.asTarget().fetchInto(ctx, "/v1/memory/"+strings.Join(parts, "/")+"?"+q.Encode(), into)
+}
+
+// fetchTool asks about a tool.
+func (f *memoryFlags) fetchTool(ctx context.Context, into any, what, tool string) error {
+	id, err := switchboard.ParseToolID(tool)
+	if err != nil {
+		return usageError{err}
+	}
+	return f.fetch(ctx, into, what, string(id.Server), id.Name)
+}
+
+type memoryToolCmd struct {
+	memoryFlags
+	Tool string `arg:"" help:"The tool: SERVER/TOOL."`
+}
+
+// Run prints a line for each day, and the total.
+func (c *memoryToolCmd) Run(ctx context.Context, io streams) error {
+	var x past.ToolReport
+	if err := c.fetchTool(ctx, &x, "tools", c.Tool); err != nil {
+		return err
+	}
+	if c.JSON {
+		return json.NewEncoder(io.raw).Encode(x)
+	}
+	return writeToolReport(io.out, &x)
+}
+
+func writeToolReport(out io.Writer, x *past.ToolReport) error {
+	if len(x.Days) == 0 {
+		_, err := fmt.Fprintf(out, "tenant %s has not called %s from %s to %s\n", x.Tenant, x.Tool, x.From, x.To)
+		return err
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "DAY\t"+figuresHeader)
+	for i := range x.Days {
+		fmt.Fprintf(w, "%s\t%s\n", x.Days[i].Day, figureColumns(&x.Days[i].Figures))
+	}
+	fmt.Fprintf(w, "all\t%s\n", figureColumns(&x.Total))
+	return w.Flush()
+}
+
+const figuresHeader = "CALLS\tKEPT\tSUCCESS\tP50\tP95\tCOST\tNOT OK"
+
+// figureColumns returns the columns of figuresHeader.
+func figureColumns(f *past.Figures) string {
+	var bad []string
+	for _, o := range slices.Sorted(maps.Keys(f.Outcomes)) {
+		if o != "ok" {
+			bad = append(bad, fmt.Sprintf("%s %d", o, f.Outcomes[o]))
+		}
+	}
+	return fmt.Sprintf("%d\t%d\t%s\t%s\t%s\t%s\t%s", f.Attempts, f.Kept, percentText(f.Success), millisecondsText(f.P50), millisecondsText(f.P95), f.Cost, cmp.Or(strings.Join(bad, ", "), "-"))
+}
+
+func percentText(rate *float64) string {
+	if rate == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f %%", 100**rate)
+}
+
+func millisecondsText(ms *float64) string {
+	if ms == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.3g ms", *ms)
+}
+
+type memoryGapsCmd struct{ memoryFlags }
+
+// Run prints a line for each gap.
+func (c *memoryGapsCmd) Run(ctx context.Context, io streams) error {
+	var x past.GapReport
+	if err := c.fetch(ctx, &x, "gaps"); err != nil {
+		return err
+	}
+	if c.JSON {
+		return json.NewEncoder(io.raw).Encode(x)
+	}
+	if len(x.Gaps) == 0 {
+		fmt.Fprintf(io.err, "switchboard: tenant %s has lacked nothing from %s to %s\n", x.Tenant, x.From, x.To)
+		return nil
+	}
+	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "TIMES\tDAYS\tKIND\tWHAT\tFIRST\tLAST")
+	for _, g := range x.Gaps {
+		fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\n", g.Count, g.Days, g.Kind, printable(g.Name, 100), dayText(g.First), dayText(g.Last))
+	}
+	if x.More > 0 {
+		fmt.Fprintf(w, "and %d more\n", x.More)
+	}
+	return w.Flush()
+}
+
+func dayText(t time.Time) string { return t.UTC().Format(time.DateOnly) }
+
+type memorySimilarCmd struct {
+	memoryFlags
+	Tool string `arg:"" help:"The tool: SERVER/TOOL."`
+}
+
+// Run prints a line for each similar tool.
+func (c *memorySimilarCmd) Run(ctx context.Context, io streams) error {
+	var x past.SimilarReport
+	if err := c.fetchTool(ctx, &x, "similar", c.Tool); err != nil {
+		return err
+	}
+	if c.JSON {
+		return json.NewEncoder(io.raw).Encode(x)
+	}
+	if len(x.Tools) == 0 {
+		fmt.Fprintf(io.err, "switchboard: tenant %s has no tool like %s\n", x.Tenant, x.Tool)
+		return nil
+	}
+	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "TOOL\tWHY\t"+figuresHeader)
+	for i := range x.Tools {
+		t := &x.Tools[i]
+		fmt.Fprintf(w, "%s\t%s\t%s\n", t.Tool, printable(strings.Join(t.Why, ", "), 80), figureColumns(&t.Figures))
+	}
+	return w.Flush()
+}
+
+type memoryErrorsCmd struct {
+	memoryFlags
+	Tool string `arg:"" help:"The tool: SERVER/TOOL."`
+}
+
+// Run prints a line for each kind of error.
+func (c *memoryErrorsCmd) Run(ctx context.Context, io streams) error {
+	var x past.ErrorReport
+	if err := c.fetchTool(ctx, &x, "errors", c.Tool); err != nil {
+		return err
+	}
+	if c.JSON {
+		return json.NewEncoder(io.raw).Encode(x)
+	}
+	if len(x.Errors) == 0 {
+		fmt.Fprintf(io.err, "switchboard: no call of %s by tenant %s has ended without success from %s to %s\n", x.Tool, x.Tenant, x.From, x.To)
+		return nil
+	}
+	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "TIMES\tDAYS\tOUTCOME\tCODE\tFIRST\tLAST\tTHEN")
+	for i := range x.Errors {
+		e := &x.Errors[i]
+		outcome := string(e.Outcome)
+		if e.Moved {
+			outcome += ", moved"
+		}
+		fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t%s\n", e.Count, e.Days, outcome, cmp.Or(string(e.Code), "-"), dayText(e.First), dayText(e.Last), changeText(e.Then))
+	}
+	return w.Flush()
+}
+
+// changeText describes what was changed after errors.
+func changeText(c *past.ChangeRow) string {
+	if c == nil {
+		return "-"
+	}
+	return printable(strings.Join(strings.Fields(fmt.Sprintf("%s %s at %s, receipt %s", c.What, c.File, c.At.UTC().Format(time.RFC3339), c.Receipt)), " "), 200)
+}
+
+type memoryRebuildCmd struct {
+	storeFlags
+	outputFlags
+}
+
+// Run counts the receipts of the store again.
+func (c *memoryRebuildCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
+	s, err := c.openStore(ctx, log, false)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = s.Close() }()
+	done, err := memory.New(memory.Options{Store: s, Log: log}).Rebuild(ctx)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return json.NewEncoder(io.raw).Encode(done)
+	}
+	if done.Trimmed {
+		fmt.Fprintf(io.err, "switchboard: receipts of days before %s were trimmed; the totals of these days stay as they are\n", done.From)
+	}
+	if done.From > done.To {
+		_, err = fmt.Fprintln(io.out, "no day was counted again, because no day has all its receipts")
+		return err
+	}
+	_, err = fmt.Fprintf(io.out, "%d receipts from %s to %s were counted again\n", done.Receipts, done.From, done.To)
+	return err
+}
+
+type suggestRankingCmd struct{ memoryFlags }
+
+// Run prints what the figures say, and the change as a patch.
+func (c *suggestRankingCmd) Run(ctx context.Context, io streams) error {
+	var x past.RankingSuggestion
+	if err := c.fetch(ctx, &x, "ranking"); err != nil {
+		return err
+	}
+	if c.JSON {
+		return json.NewEncoder(io.raw).Encode(x)
+	}
+	return writeSuggestion(io.out, io.err, &x)
+}
+
+// writeSuggestion prints the change on out, so that it can be redirected to a file. It prints the reasons on notes.
+func writeSuggestion(out, notes io.Writer, x *past.RankingSuggestion) error {
+	if len(x.Rows) == 0 {
+		fmt.Fprintf(notes, "no requirement of a task of tenant %s can be served by several servers\n", x.Tenant)
+	}
+	for i := range x.Rows {
+		row := &x.Rows[i]
+		fmt.Fprintf(notes, "%s %s: %s\n", row.Verb, row.Resource, printable(row.Why, 400))
+	}
+	if x.More {
+		fmt.Fprintln(notes, "further requirements were not looked at: there are too many tools")
+	}
+	if x.Proposal == nil {
+		return nil
+	}
+	_, err := fmt.Fprint(out, x.Proposal.Diff) // the stream spells what a terminal must not get
+	return err
+}

@@ -1,0 +1,368 @@
+// Package past answers what officers ask about the memory of tools: how a tool has done, which of its calls ended without success, which tools are like it, what a
+// tenant lacks, and which order of servers the figures speak for.
+//
+// It decides which tools of a tenant a question may be about: those that the tenant may use now. Any other id gets the answer of a tool that does not exist. It
+// changes nothing, and no decision reads its answers.
+package past
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/bind"
+	"github.com/summit-switchboard/switchboard/internal/catalog"
+	"github.com/summit-switchboard/switchboard/internal/memory"
+	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/search"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// MaxDays is the most days of an answer.
+const MaxDays = int(memory.Keep / (24 * time.Hour))
+
+// Bounds of answers.
+const (
+	maxGapRows = 200
+	maxSimilar = 20
+	maxIndexes = 8              // of tenants that were asked about last
+	changeTime = 24 * time.Hour // a later change is not named beside the end of an error
+)
+
+// A Reader answers the questions. Use New. It is safe for concurrent use.
+type Reader struct {
+	of     *admin.Reader
+	memory *memory.Memory
+
+	mu      sync.Mutex
+	indexes []viewIndex // the last one asked first
+}
+
+// A viewIndex finds the tools of a tenant by words.
+type viewIndex struct {
+	view  *catalog.View
+	index *search.Index
+}
+
+// New returns a Reader.
+func New(of *admin.Reader, m *memory.Memory) *Reader { return &Reader{of: of, memory: m} }
+
+// Figures are what attempts at a tool came to.
+type Figures struct {
+	Attempts uint64                         `json:"attempts" doc:"A call that was tried at several tools is one attempt at each."`
+	Outcomes map[receipt.CallOutcome]uint64 `json:"outcomes" doc:"How attempts ended, by outcome; those without any are left out."`
+	Codes    map[switchboard.Code]uint64    `json:"codes" doc:"The attempts that ended with a code of Switchboard."`
+	Kept     uint64                         `json:"kept" doc:"Further calls, which an earlier result answered without the tool."`
+	Success  *float64                       `json:"success,omitempty" doc:"The part of the attempts that succeeded, without those that Switchboard refused."`
+	P50      *float64                       `json:"p50_ms,omitempty" doc:"The median time until the tool answered, in milliseconds; at most 1/16 off."`
+	P95      *float64                       `json:"p95_ms,omitempty" doc:"95 % of the answers took no longer."`
+	Cost     string                         `json:"cost" doc:"What was settled, in the currency of the installation."`
+}
+
+func figuresOf(t *memory.Totals) Figures {
+	f := Figures{Attempts: t.Attempts(), Outcomes: map[receipt.CallOutcome]uint64{}, Codes: map[switchboard.Code]uint64{}, Kept: t.Kept, Cost: t.Cost.String()}
+	for i, n := range t.Outcomes {
+		if n > 0 {
+			f.Outcomes[receipt.Outcomes[i]] = n
+		}
+	}
+	for p, s := range t.Patterns {
+		if p.Code != "" {
+			f.Codes[p.Code] += s.Count
+		}
+	}
+	if n := t.Judged(); n > 0 {
+		f.Success = new(float64(t.Of(receipt.OK)) / float64(n))
+	}
+	if t.Latency.Len() > 0 {
+		f.P50, f.P95 = new(milliseconds(t.Latency.Quantile(0.5))), new(milliseconds(t.Latency.Quantile(0.95)))
+	}
+	return f
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// A ToolReport says how a tool has done.
+type ToolReport struct {
+	Tenant switchboard.TenantID `json:"tenant"`
+	Tool   string               `json:"tool"`
+	From   string               `json:"from" doc:"The first day, in UTC."`
+	To     string               `json:"to" doc:"The last day, today. Calls appear after some seconds."`
+	Total  Figures              `json:"total"`
+	Days   []DayFigures         `json:"days" doc:"The days with calls, the oldest first."`
+}
+
+// DayFigures are the figures of one UTC day.
+type DayFigures struct {
+	Day string `json:"day"`
+	Figures
+}
+
+// Tool reports on a tool in the last days.
+func (r *Reader) Tool(ctx context.Context, tenant switchboard.TenantID, id switchboard.ToolID, days int) (*ToolReport, error) {
+	tenant, _, _, err := r.find(tenant, id)
+	if err != nil {
+		return nil, err
+	}
+	span := memory.LastDays(days, time.Now())
+	all, err := r.memory.Tool(ctx, tenant, id, span)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	x := &ToolReport{Tenant: tenant, Tool: id.String(), From: span.From.String(), To: span.To.String(), Total: figuresOf(memory.Sum(all)), Days: []DayFigures{}}
+	for i := range all {
+		x.Days = append(x.Days, DayFigures{all[i].Day.String(), figuresOf(&all[i].Totals)})
+	}
+	return x, nil
+}
+
+// find returns the tool of a tenant; if tenant is "", of the only one. The error is a *switchboard.Error.
+func (r *Reader) find(tenant switchboard.TenantID, id switchboard.ToolID) (switchboard.TenantID, *bind.Tenant, *switchboard.Tool, error) {
+	tenant, t, err := admin.TenantOrOnly(r.of, tenant)
+	if err != nil {
+		return "", nil, nil, err
+	}
+	tool, ok := t.View.Tool(id)
+	if !ok {
+		return "", nil, nil, switchboard.Refuse(switchboard.CodeNoSuchTool, "tenant %s has no tool %.300q", tenant, id.String())
+	}
+	return tenant, t, tool, nil
+}
+
+func unavailable(err error) error { return switchboard.Unavailable("the memory cannot be read", err) }
+
+// A GapReport says what a tenant lacks.
+type GapReport struct {
+	Tenant switchboard.TenantID `json:"tenant"`
+	From   string               `json:"from"`
+	To     string               `json:"to"`
+	Gaps   []GapRow             `json:"gaps" doc:"Those that were seen most often first, at most 200."`
+	More   int                  `json:"more" doc:"How many further ones there are."`
+}
+
+// A GapRow is one thing that was missing.
+type GapRow struct {
+	Kind  memory.GapKind `json:"kind" doc:"requirement: no tool met it. request: an agent asked for the capability."`
+	Name  string         `json:"name"`
+	Count uint64         `json:"count" doc:"A decision is recorded once a day as long as it stays the same, so this is no number of runs."`
+	Days  int            `json:"days" doc:"The days on which it was seen."`
+	First time.Time      `json:"first"`
+	Last  time.Time      `json:"last"`
+}
+
+// Gaps reports what a tenant has lacked in the last days.
+func (r *Reader) Gaps(ctx context.Context, tenant switchboard.TenantID, days int) (*GapReport, error) {
+	tenant, _, err := admin.TenantOrOnly(r.of, tenant)
+	if err != nil {
+		return nil, err
+	}
+	span := memory.LastDays(days, time.Now())
+	all, err := r.memory.Gaps(ctx, tenant, span)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	x := &GapReport{Tenant: tenant, From: span.From.String(), To: span.To.String(), Gaps: []GapRow{}}
+	x.More = max(0, len(all)-maxGapRows)
+	for _, g := range all[:len(all)-x.More] {
+		x.Gaps = append(x.Gaps, GapRow{g.Kind, g.Name, g.Count, g.Days, g.First, g.Last})
+	}
+	return x, nil
+}
+
+// An ErrorReport lists how attempts at a tool ended without success.
+type ErrorReport struct {
+	Tenant switchboard.TenantID `json:"tenant"`
+	Tool   string               `json:"tool"`
+	From   string               `json:"from"`
+	To     string               `json:"to"`
+	Errors []ErrorRow           `json:"errors" doc:"The latest first."`
+}
+
+// An ErrorRow is one kind of such an end.
+type ErrorRow struct {
+	Outcome receipt.CallOutcome `json:"outcome"`
+	Code    switchboard.Code    `json:"code,omitempty" doc:"Absent if the tool or its server reported the error. No text of an error is kept."`
+	Moved   bool                `json:"moved" doc:"Another tool was tried after it, or in its place."`
+	Count   uint64              `json:"count"`
+	Days    int                 `json:"days" doc:"The days on which it was seen."`
+	First   time.Time           `json:"first"`
+	Last    time.Time           `json:"last"`
+
+	// Then is there only if attempts have succeeded since.
+	Then *ChangeRow `json:"then,omitempty" doc:"What was changed first after the last of these errors, within 24 h, if attempts have succeeded since the change. It need not be the cause."`
+}
+
+// A ChangeRow is a change of the configuration or of a server.
+type ChangeRow struct {
+	At      time.Time `json:"at"`
+	What    string    `json:"what" doc:"change or revert of a file, reload, restart, enable or disable of a server, or start of a process."`
+	File    string    `json:"file,omitempty"`
+	Receipt string    `json:"receipt"`
+}
+
+// Errors reports how attempts at a tool have ended without success in the last days. For an operator it also names changes of the whole installation.
+func (r *Reader) Errors(ctx context.Context, tenant switchboard.TenantID, id switchboard.ToolID, days int, operator bool) (*ErrorReport, error) {
+	tenant, _, _, err := r.find(tenant, id)
+	if err != nil {
+		return nil, err
+	}
+	span := memory.LastDays(days, time.Now())
+	all, err := r.memory.Tool(ctx, tenant, id, span)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	changes, err := r.memory.Changes(ctx, tenant, span)
+	if err == nil && operator {
+		var more []memory.ServedChange
+		more, err = r.memory.Changes(ctx, "", span)
+		changes = append(changes, more...)
+	}
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	slices.SortStableFunc(changes, func(a, b memory.ServedChange) int { return a.At.Compare(b.At) })
+	x := &ErrorReport{Tenant: tenant, Tool: id.String(), From: span.From.String(), To: span.To.String(), Errors: []ErrorRow{}}
+	sum, seenOn := memory.Sum(all), map[memory.Pattern]int{}
+	for i := range all {
+		for p := range all[i].Patterns {
+			seenOn[p]++
+		}
+	}
+	for p, s := range sum.Patterns {
+		row := ErrorRow{Outcome: p.Outcome, Code: p.Code, Moved: p.Moved, Count: s.Count, Days: seenOn[p], First: s.First, Last: s.Last}
+		row.Then = changeAfter(changes, s.Last, sum.LastOK)
+		x.Errors = append(x.Errors, row)
+	}
+	slices.SortFunc(x.Errors, func(a, b ErrorRow) int {
+		return cmp.Or(b.Last.Compare(a.Last), cmp.Compare(a.Outcome, b.Outcome), cmp.Compare(a.Code, b.Code))
+	})
+	return x, nil
+}
+
+// changeAfter returns the first change after the last of some errors, if an attempt has succeeded after the change. Of several in one second, one that names a file
+// comes first.
+func changeAfter(changes []memory.ServedChange, last, ok time.Time) *ChangeRow {
+	var found *memory.ServedChange
+	for i := range changes {
+		c := &changes[i]
+		switch {
+		case !c.At.After(last) || !c.At.Before(ok) || c.At.Sub(last) > changeTime:
+		case found == nil, found.File == "" && c.File != "" && c.At.Equal(found.At):
+			found = c
+		}
+	}
+	if found == nil {
+		return nil
+	}
+	return &ChangeRow{found.At, found.What, found.File, found.Receipt}
+}
+
+// A SimilarReport lists the tools that are like a tool.
+type SimilarReport struct {
+	Tenant switchboard.TenantID `json:"tenant"`
+	Tool   string               `json:"tool"`
+	Tools  []SimilarTool        `json:"tools" doc:"Those that provide the same capability first, then declared equivalents, then those with the same label, then those that are found by its words."`
+}
+
+// A SimilarTool is one of them, with how it has done.
+type SimilarTool struct {
+	Tool string   `json:"tool"`
+	Why  []string `json:"why" doc:"What makes it similar, the strongest reason first."`
+	Figures
+}
+
+// Similar lists the tools of the tenant that are like a tool, with their figures of the last days.
+func (r *Reader) Similar(ctx context.Context, tenant switchboard.TenantID, id switchboard.ToolID, days int) (*SimilarReport, error) {
+	tenant, t, tool, err := r.find(tenant, id)
+	if err != nil {
+		return nil, err
+	}
+	x := &SimilarReport{Tenant: tenant, Tool: id.String(), Tools: []SimilarTool{}}
+	at := map[switchboard.ToolID]int{}
+	add := func(other switchboard.ToolID, why string) {
+		if _, mine := t.View.Tool(other); !mine || other == id {
+			return
+		}
+		if i, known := at[other]; known {
+			x.Tools[i].Why = append(x.Tools[i].Why, why)
+		} else if len(x.Tools) < maxSimilar {
+			at[other] = len(x.Tools)
+			x.Tools = append(x.Tools, SimilarTool{Tool: other.String(), Why: []string{why}})
+		}
+	}
+	provided := t.Providers.Tools()
+	for _, version := range slices.Sorted(maps.Keys(provided)) {
+		for _, own := range provided[version] {
+			if own.ID != id || own.Provides == nil {
+				continue
+			}
+			for _, other := range provided[version] {
+				if other.Provides != nil && other.Provides.Name == own.Provides.Name {
+					add(other.ID, "provides "+own.Provides.Name+" of "+version)
+				}
+			}
+		}
+	}
+	var candidates []switchboard.Equivalent
+	for _, other := range t.View.Named("*/*") {
+		candidates = append(candidates, switchboard.Equivalent{Tool: other})
+	}
+	for _, e := range t.Equivalents.Among(candidates).Of(tool) {
+		add(e.Tool.ID, "equivalent")
+	}
+	for _, c := range tool.Capabilities {
+		for _, other := range t.View.Match(c.Verb, c.Resource) {
+			add(other.ID, fmt.Sprintf("can %s %s", c.Verb, c.Resource))
+		}
+	}
+	for _, m := range r.indexOf(t.View).Search(wordsOf(tool), maxSimilar+1) {
+		add(m.ID, "found by its words")
+	}
+	for i := range x.Tools {
+		other, err := switchboard.ParseToolID(x.Tools[i].Tool)
+		if err != nil {
+			return nil, err
+		}
+		all, err := r.memory.Tool(ctx, tenant, other, memory.LastDays(days, time.Now()))
+		if err != nil {
+			return nil, unavailable(err)
+		}
+		x.Tools[i].Figures = figuresOf(memory.Sum(all))
+	}
+	return x, nil
+}
+
+// wordsOf returns the words to find tools like this one by: its name and its own description.
+func wordsOf(t *switchboard.Tool) string {
+	var def struct {
+		Description string `json:"description"`
+	}
+	_ = json.Unmarshal(t.Definition, &def) // a definition without a text has a name
+	return t.ID.Name + " " + def.Description
+}
+
+// indexOf returns the index of the tools of a tenant.
+func (r *Reader) indexOf(v *catalog.View) *search.Index {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := slices.IndexFunc(r.indexes, func(x viewIndex) bool { return x.view == v })
+	if i < 0 {
+		tools := v.Named("*/*")
+		docs := make([]*search.Doc, len(tools))
+		for i, t := range tools {
+			docs[i] = r.of.Docs().Doc(t)
+		}
+		r.indexes = append(r.indexes, viewIndex{v, search.New(docs)})
+		i = len(r.indexes) - 1
+	}
+	one := r.indexes[i]
+	r.indexes = slices.Insert(slices.Delete(r.indexes, i, i+1), 0, one)
+	r.indexes = r.indexes[:min(len(r.indexes), maxIndexes)]
+	return one.index
+}

@@ -1,0 +1,125 @@
+package past
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/memory"
+	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+func evidence(server string, ok, calls uint64, low, high float64) ServerEvidence {
+	e := ServerEvidence{Server: switchboard.ServerID(server), OK: ok, Calls: calls, MedianLow: low, MedianHigh: high, SuccessHigh: 1}
+	if calls > 0 {
+		e.SuccessLow, e.SuccessHigh = memory.Wilson(ok, calls)
+	}
+	return e
+}
+
+func TestAnotherServerComesFirstOnlyWhereTheIntervalsDoNotTouch(t *testing.T) {
+	for name, tt := range map[string]struct {
+		servers []ServerEvidence
+		first   switchboard.ServerID
+		why     string
+	}{
+		"it succeeds more often":              {[]ServerEvidence{evidence("a", 60, 100, 5, 6), evidence("b", 95, 100, 50, 60)}, "b", "succeed more often"},
+		"it is as good and faster":            {[]ServerEvidence{evidence("a", 95, 100, 50, 60), evidence("b", 96, 100, 5, 6)}, "b", "are faster"},
+		"the best of two":                     {[]ServerEvidence{evidence("a", 50, 100, 5, 6), evidence("b", 80, 100, 5, 6), evidence("c", 99, 100, 5, 6)}, "c", "at c succeed"},
+		"it is faster and worse":              {[]ServerEvidence{evidence("a", 95, 100, 50, 60), evidence("b", 60, 100, 5, 6)}, "", "no server is clearly better"},
+		"the intervals of success touch":      {[]ServerEvidence{evidence("a", 90, 100, 5, 6), evidence("b", 95, 100, 5, 6)}, "", "no server is clearly better"},
+		"the intervals of the median touch":   {[]ServerEvidence{evidence("a", 90, 100, 6, 8), evidence("b", 90, 100, 5, 6)}, "", "no server is clearly better"},
+		"the first has 49 calls":              {[]ServerEvidence{evidence("a", 1, 49, 5, 6), evidence("b", 100, 100, 1, 2)}, "", "a, which comes first, has 49 of the 50 calls"},
+		"the other has 49 calls":              {[]ServerEvidence{evidence("a", 1, 100, 5, 6), evidence("b", 49, 49, 1, 2)}, "", "no other server has the 50 calls that a comparison needs; the next one, b, has 49"},
+		"neither was called":                  {[]ServerEvidence{evidence("a", 0, 0, 0, 0), evidence("b", 0, 0, 0, 0)}, "", "has 0 of the 50 calls"},
+		"no time is known of the first":       {[]ServerEvidence{evidence("a", 95, 100, 0, 0), evidence("b", 95, 100, 5, 6)}, "", "no server is clearly better"},
+		"the first never succeeds, 50 and 50": {[]ServerEvidence{evidence("a", 0, 50, 5, 6), evidence("b", 50, 50, 5, 6)}, "b", "succeed more often"},
+	} {
+		row := ComparedServers{Verb: "search", Resource: "internet", Servers: tt.servers}
+		if row.judge(); row.First != tt.first || !strings.Contains(row.Why, tt.why) {
+			t.Errorf("%s: %q first, because %q; want %q, because %q", name, row.First, row.Why, tt.first, tt.why)
+		}
+	}
+}
+
+func TestAProposalChangesTheRowsOfTheTenantsFileAndNothingElse(t *testing.T) {
+	suggest := func(rows ...ComparedServers) *RankingSuggestion {
+		return &RankingSuggestion{Tenant: "acme", Rows: rows}
+	}
+	internet := ComparedServers{Verb: "search", Resource: "internet", First: "atlas"}
+	for name, tt := range map[string]struct {
+		of         *RankingSuggestion
+		text, want string
+	}{
+		"a row that there is": {
+			suggest(internet), "tenant: acme\nranking:\n  # the best\n  prefer:\n    - {verb: read, resource: fs, servers: [a]}\n    - {verb: search, resource: internet, servers: [nimbus, atlas]} # kept\n",
+			"tenant: acme\nranking:\n  # the best\n  prefer:\n    - {verb: read, resource: fs, servers: [a]}\n    - {verb: search, resource: internet, servers: [atlas, nimbus]} # kept\n",
+		},
+		"a new row":               {suggest(internet), "tenant: acme\nranking:\n  prefer:\n    - {verb: read, resource: fs, servers: [a]}\n", "tenant: acme\nranking:\n  prefer:\n    - {verb: read, resource: fs, servers: [a]}\n    - {verb: search, resource: internet, servers: [atlas]}\n"},
+		"no ranking":              {suggest(internet), "tenant: acme\n", "tenant: acme\nranking: {prefer: [{verb: search, resource: internet, servers: [atlas]}]}\n"},
+		"two rows":                {suggest(internet, ComparedServers{Verb: "read", Resource: "fs", First: "b"}), "tenant: acme\nranking: {prefer: [{verb: read, resource: fs, servers: [a]}]}\n", "tenant: acme\nranking: {prefer: [{verb: read, resource: fs, servers: [b, a]}, {verb: search, resource: internet, servers: [atlas]}]}\n"},
+		"nothing to change":       {suggest(ComparedServers{Verb: "read", Resource: "fs"}), "tenant: acme\n", ""},
+		"no row is to be changed": {suggest(), "tenant: acme\n", ""},
+	} {
+		next, claims, err := ProposeRanking(tt.of, []byte(tt.text))
+		if err != nil || string(next) != tt.want && !sameYAML(next, tt.want) {
+			t.Errorf("%s: %v\n%s\nwant\n%s", name, err, next, tt.want)
+		}
+		if (next != nil) != slices.Contains(claims, "nothing else changes for tenant acme") {
+			t.Errorf("%s: it claims %q", name, claims)
+		}
+	}
+	if _, _, err := ProposeRanking(suggest(internet), []byte("ranking: [")); err == nil {
+		t.Error("a file with a fault is changed")
+	}
+}
+
+// sameYAML reports whether the texts are the same except for spaces.
+func sameYAML(a []byte, b string) bool {
+	return bytes.Equal(bytes.Join(bytes.Fields(a), []byte(" ")), []byte(strings.Join(strings.Fields(b), " ")))
+}
+
+func TestAChangeIsNamedOnlyIfItCameAfterTheErrorsAndCallsSucceededSince(t *testing.T) {
+	at := func(minute int) time.Time { return time.Date(2026, 11, 29, 12, minute, 0, 0, time.UTC) }
+	file := memory.ServedChange{At: at(10), What: "change", File: "tenants/acme/tenant.yaml", Receipt: "n1/5"}
+	reload := memory.ServedChange{At: at(10), What: "reload", Receipt: "n1/6"}
+	later := memory.ServedChange{At: at(20), What: "restart", Receipt: "n1/9"}
+	for name, tt := range map[string]struct {
+		changes  []memory.ServedChange
+		last, ok time.Time
+		want     string
+	}{
+		"the first one after":              {[]memory.ServedChange{file, later}, at(5), at(30), "n1/5"},
+		"the file before its reload":       {[]memory.ServedChange{reload, file, later}, at(5), at(30), "n1/5"},
+		"none after the last error":        {[]memory.ServedChange{file}, at(15), at(30), ""},
+		"no call has succeeded since":      {[]memory.ServedChange{file}, at(5), at(7), ""},
+		"no call has ever succeeded":       {[]memory.ServedChange{file}, at(5), time.Time{}, ""},
+		"it was changed more than 24 h on": {[]memory.ServedChange{file}, at(5).Add(-25 * time.Hour), at(30), ""},
+		"nothing was changed":              {nil, at(5), at(30), ""},
+	} {
+		got := ""
+		if c := changeAfter(tt.changes, tt.last, tt.ok); c != nil {
+			got = c.Receipt
+		}
+		if got != tt.want {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
+func TestFiguresLeaveOutWhatSwitchboardRefusedAndWhatWasKept(t *testing.T) {
+	var n memory.Totals
+	n.Outcomes = [6]uint64{6, 1, 0, 10, 1, 0} // ok, tool_error, server_error, refused, failed, unknown
+	n.Kept, n.Cost = 5, 1500
+	n.Patterns = map[memory.Pattern]memory.Sightings{{Outcome: receipt.Refused, Code: "SB-RATE-001"}: {Count: 10}, {Outcome: receipt.ToolError}: {Count: 1}}
+	f := figuresOf(&n)
+	if f.Attempts != 18 || f.Success == nil || *f.Success != 0.75 || f.Codes["SB-RATE-001"] != 10 || len(f.Codes) != 1 || f.Kept != 5 || f.Cost != "0.0015" || f.P50 != nil || f.Outcomes[receipt.ServerError] != 0 {
+		t.Errorf("%+v", f)
+	}
+	if f := figuresOf(&memory.Totals{}); f.Success != nil || f.Outcomes == nil || f.Codes == nil {
+		t.Errorf("without calls: %+v", f)
+	}
+}

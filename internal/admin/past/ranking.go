@@ -1,0 +1,312 @@
+package past
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/bind"
+	"github.com/summit-switchboard/switchboard/internal/config/edit"
+	"github.com/summit-switchboard/switchboard/internal/decide"
+	"github.com/summit-switchboard/switchboard/internal/document"
+	"github.com/summit-switchboard/switchboard/internal/memory"
+	"github.com/summit-switchboard/switchboard/internal/ranking"
+	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+const (
+	// leastCalls is how many attempts each of two servers needs before they are compared.
+	leastCalls = 50
+
+	// maxRead is how many tools one suggestion reads the figures of.
+	maxRead = 400
+)
+
+// A RankingSuggestion names the requirements of a tenant where another server should come first.
+type RankingSuggestion struct {
+	Tenant switchboard.TenantID `json:"tenant"`
+	From   string               `json:"from"`
+	To     string               `json:"to"`
+	Rows   []ComparedServers    `json:"rows" doc:"A row for each verb and resource that tasks of the tenant require and that several servers offer."`
+	More   bool                 `json:"more" doc:"There are more tools than one answer compares."`
+
+	// Proposal is the change; nil if no figures speak for one.
+	Proposal *RankingProposal `json:"proposal,omitempty"`
+}
+
+// ComparedServers are the servers for one verb and resource.
+type ComparedServers struct {
+	Verb     switchboard.Verb     `json:"verb"`
+	Resource switchboard.Resource `json:"resource"`
+	Servers  []ServerEvidence     `json:"servers" doc:"In the present order."`
+	First    switchboard.ServerID `json:"first,omitempty" doc:"The server that should come first; absent if the figures do not say that another one should."`
+	Why      string               `json:"why" doc:"What speaks for it, or what is missing."`
+}
+
+// ServerEvidence is what the calls of a server's tools say, for one verb and resource. The bounds are intervals of 95 %.
+type ServerEvidence struct {
+	Server      switchboard.ServerID `json:"server"`
+	Calls       uint64               `json:"calls" doc:"Attempts that Switchboard did not refuse."`
+	OK          uint64               `json:"ok"`
+	SuccessLow  float64              `json:"success_low"`
+	SuccessHigh float64              `json:"success_high"`
+	MedianLow   float64              `json:"median_low_ms"`
+	MedianHigh  float64              `json:"median_high_ms"`
+}
+
+// A RankingProposal is a change of a tenant's file for a person to apply.
+type RankingProposal struct {
+	File   string   `json:"file"`
+	Diff   string   `json:"diff" doc:"Unified; as patch -p1 and git apply take it."`
+	Text   string   `json:"text" doc:"The whole file after the change."`
+	Claims []string `json:"claims" doc:"What holds after the change."`
+}
+
+// SuggestRanking compares the servers that can serve the requirements of a tenant's tasks, by the attempts of the last days.
+func (r *Reader) SuggestRanking(ctx context.Context, tenant switchboard.TenantID, days int) (*RankingSuggestion, error) {
+	tenant, t, err := admin.TenantOrOnly(r.of, tenant)
+	if err != nil {
+		return nil, err
+	}
+	span := memory.LastDays(days, time.Now())
+	x := &RankingSuggestion{Tenant: tenant, From: span.From.String(), To: span.To.String(), Rows: []ComparedServers{}}
+	read := map[switchboard.ToolID]*memory.Totals{}
+	for _, need := range needsOf(t) {
+		tools := t.View.Match(need.Verb, need.Resource)
+		order, err := orderOf(ctx, t, &need, tools)
+		if err != nil {
+			return nil, err
+		}
+		if len(order) < 2 {
+			continue
+		}
+		sums := map[switchboard.ServerID]*memory.Totals{}
+		for _, tool := range tools {
+			one := read[tool.ID]
+			if one == nil {
+				if len(read) == maxRead {
+					x.More = true
+					break
+				}
+				all, err := r.memory.Tool(ctx, tenant, tool.ID, span)
+				if err != nil {
+					return nil, unavailable(err)
+				}
+				one = memory.Sum(all)
+				read[tool.ID] = one
+			}
+			if sums[tool.ID.Server] == nil {
+				sums[tool.ID.Server] = &memory.Totals{}
+			}
+			sums[tool.ID.Server].Add(one)
+		}
+		if x.More {
+			break
+		}
+		row := ComparedServers{Verb: need.Verb, Resource: need.Resource}
+		for _, s := range order {
+			row.Servers = append(row.Servers, evidenceOf(s, sums[s]))
+		}
+		row.judge()
+		x.Rows = append(x.Rows, row)
+	}
+	return x, nil
+}
+
+// needsOf returns the verbs and resources that the tasks of the tenant require, sorted.
+func needsOf(t *bind.Tenant) []switchboard.Requirement {
+	type need struct {
+		verb     switchboard.Verb
+		resource switchboard.Resource
+	}
+	all := map[need]bool{}
+	for _, task := range t.Tasks {
+		for i := range task.Requirements {
+			if r := &task.Requirements[i]; !r.ByName() && r.Verb != "" {
+				all[need{r.Verb, r.Resource}] = true
+			}
+		}
+	}
+	keys := slices.SortedFunc(maps.Keys(all), func(a, b need) int {
+		return cmp.Or(cmp.Compare(a.verb, b.verb), cmp.Compare(a.resource, b.resource))
+	})
+	needs := make([]switchboard.Requirement, 0, len(keys))
+	for _, k := range keys {
+		needs = append(needs, switchboard.Requirement{Verb: k.verb, Resource: k.resource})
+	}
+	return needs
+}
+
+// orderOf returns the servers of the tools in the present order of the tenant.
+func orderOf(ctx context.Context, t *bind.Tenant, need *switchboard.Requirement, tools []*switchboard.Tool) (order []switchboard.ServerID, err error) {
+	in := make([]decide.Candidate, len(tools))
+	for i, tool := range tools {
+		in[i].Tool = tool
+	}
+	out, err := ranking.New(t.Ranking, tools).Apply(ctx, &decide.Question{Requirement: need}, in, decide.Ignore)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range out {
+		if id := c.Tool.ID.Server; len(order) == 0 || order[len(order)-1] != id {
+			order = append(order, id)
+		}
+	}
+	return order, nil
+}
+
+func evidenceOf(id switchboard.ServerID, t *memory.Totals) ServerEvidence {
+	e := ServerEvidence{Server: id, Calls: t.Judged(), OK: t.Of(receipt.OK), SuccessHigh: 1}
+	if e.Calls > 0 {
+		e.SuccessLow, e.SuccessHigh = memory.Wilson(e.OK, e.Calls)
+	}
+	if low, high, ok := t.Latency.MedianBounds(); ok {
+		e.MedianLow, e.MedianHigh = milliseconds(low), milliseconds(high)
+	}
+	return e
+}
+
+// judge decides whether another server than the first one should come first.
+func (c *ComparedServers) judge() {
+	now := &c.Servers[0]
+	if now.Calls < leastCalls {
+		c.Why = fmt.Sprintf("%s, which comes first, has %d of the %d calls that a comparison needs", now.Server, now.Calls, leastCalls)
+		return
+	}
+	var best *ServerEvidence
+	few := 0
+	for i := range c.Servers[1:] {
+		e := &c.Servers[i+1]
+		switch {
+		case e.Calls < leastCalls:
+			few++
+		case now.isWorse(e) != "" && (best == nil || best.isWorse(e) != ""):
+			best = e
+		}
+	}
+	switch {
+	case best != nil:
+		c.First, c.Why = best.Server, now.isWorse(best)
+	case few == len(c.Servers)-1:
+		c.Why = fmt.Sprintf("no other server has the %d calls that a comparison needs; the next one, %s, has %d", leastCalls, c.Servers[1].Server, c.Servers[1].Calls)
+	default:
+		c.Why = fmt.Sprintf("no server is clearly better than %s: the intervals of success and of the median time touch, or %s is better", now.Server, now.Server)
+	}
+}
+
+// isWorse says why the figures of o are clearly better; "" if they are not.
+func (e *ServerEvidence) isWorse(o *ServerEvidence) string {
+	switch {
+	case o.SuccessLow > e.SuccessHigh:
+		return fmt.Sprintf("calls at %s succeed more often: %s of %d, against %s of %d", o.Server, percents(o), o.Calls, percents(e), e.Calls)
+	case o.SuccessHigh < e.SuccessLow || o.MedianHigh == 0 || e.MedianHigh == 0:
+		return ""
+	case o.MedianHigh < e.MedianLow:
+		return fmt.Sprintf("calls at %s succeed as often, and are faster: the median is %.4g to %.4g ms, against %.4g to %.4g ms", o.Server, o.MedianLow, o.MedianHigh, e.MedianLow, e.MedianHigh)
+	}
+	return ""
+}
+
+// percents returns the bounds of the rate of success.
+func percents(e *ServerEvidence) string {
+	return fmt.Sprintf("%.1f to %.1f %%", 100*e.SuccessLow, 100*e.SuccessHigh)
+}
+
+// TenantFile returns the path of the file with the ranking of a tenant.
+func TenantFile(tenant switchboard.TenantID) string {
+	return "tenants/" + string(tenant) + "/tenant.yaml"
+}
+
+// ProposeRanking returns the text of the tenant's file with the servers of the suggestion first, and claims about that change. text is the present file. next is nil if
+// the suggestion changes nothing.
+func ProposeRanking(x *RankingSuggestion, text []byte) (next []byte, claims []string, err error) {
+	file := TenantFile(x.Tenant)
+	for i := range x.Rows {
+		row := &x.Rows[i]
+		if row.First == "" {
+			continue
+		}
+		if next == nil {
+			next = text
+		}
+		rows, err := preferRows(file, next)
+		if err != nil {
+			return nil, nil, err
+		}
+		servers := []string{string(row.First)}
+		path := []string{"ranking", "prefer", edit.Append}
+		for i := range rows {
+			if textAt(rows[i], "verb") == string(row.Verb) && textAt(rows[i], "resource") == string(row.Resource) {
+				path[2] = strconv.Itoa(i)
+				for _, s := range valueAt(rows[i], "servers").Items {
+					servers = append(servers, s.Text)
+				}
+				break // the first row counts
+			}
+		}
+		value := preferNode(string(row.Verb), string(row.Resource), servers)
+		if len(rows) == 0 {
+			path, value = path[:2], document.Node{Kind: document.KindList, Items: []document.Node{value}}
+		}
+		if next, err = edit.Set(file, next, path, &value); err != nil {
+			return nil, nil, err
+		}
+		claims = append(claims, fmt.Sprintf("requirements %s %s of tenant %s are served by %s first", row.Verb, row.Resource, x.Tenant, row.First))
+	}
+	if next != nil {
+		claims = append(claims, "nothing else changes for tenant "+string(x.Tenant))
+	}
+	return next, claims, nil
+}
+
+// preferRows returns the rows of ranking.prefer in the text of a file.
+func preferRows(file string, text []byte) ([]document.Node, error) {
+	sink := &document.Sink{}
+	doc, ok := document.ReadYAML(file, text, sink)
+	if !ok {
+		return nil, sink.Err(file)
+	}
+	return valueAt(valueAt(doc.Node, "ranking"), "prefer").Items, nil
+}
+
+// valueAt returns the value of the key in a map; the zero Node if there is none.
+func valueAt(n document.Node, key string) document.Node {
+	for _, p := range n.Pairs {
+		if p.Key.Text == key {
+			return p.Value
+		}
+	}
+	return document.Node{}
+}
+
+func textAt(n document.Node, key string) string { return valueAt(n, key).Text }
+
+// preferNode returns a row of ranking.prefer. A server that is listed twice keeps its first place.
+func preferNode(verb, resource string, servers []string) document.Node {
+	text := func(s string) document.Node { return document.Node{Kind: document.KindText, Text: s} }
+	list := document.Node{Kind: document.KindList}
+	for i, s := range servers {
+		if slices.Index(servers, s) == i {
+			list.Items = append(list.Items, text(s))
+		}
+	}
+	return document.Node{Kind: document.KindMap, Pairs: []document.NodePair{
+		{Key: text("verb"), Value: text(verb)}, {Key: text("resource"), Value: text(resource)}, {Key: text("servers"), Value: list},
+	}}
+}
+
+// Propose adds the proposal to a suggestion. text is the tenant's present file, and diff makes a unified difference. A suggestion that changes nothing stays as it is.
+func (x *RankingSuggestion) Propose(text []byte, diff func(name string, old, next []byte) string) error {
+	next, claims, err := ProposeRanking(x, text)
+	if err != nil || next == nil {
+		return err
+	}
+	x.Proposal = &RankingProposal{File: TenantFile(x.Tenant), Diff: diff(TenantFile(x.Tenant), text, next), Text: string(next), Claims: claims}
+	return nil
+}

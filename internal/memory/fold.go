@@ -1,0 +1,232 @@
+package memory
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/store/lease"
+)
+
+// groupMarks is the group of the store with the mark of each chain, by node; leaseName is the lease beside them.
+const (
+	groupMarks = "memory"
+	leaseName  = "fold lease" // no node has a space in its name
+)
+
+// Folded returns the number of the last entry of a chain that all pages have counted. Receipts behind it must not be trimmed.
+func Folded(ctx context.Context, s Store, node string) (uint64, error) {
+	v, err := s.Value(ctx, store.Key{Group: groupMarks, Name: node})
+	if err != nil && !errors.Is(err, store.ErrUnopened) || len(v.Data) == 0 {
+		return 0, ignoreUnopened(err)
+	}
+	n, err := strconv.ParseUint(string(v.Data), 10, 64)
+	if err != nil {
+		return 0, nil // the chain is read again from its beginning; no entry counts twice
+	}
+	return n, nil
+}
+
+// ignoreUnopened returns nil for a value that a writer without our key has written. It is replaced like a missing one.
+func ignoreUnopened(err error) error {
+	if errors.Is(err, store.ErrUnopened) {
+		return nil
+	}
+	return err
+}
+
+// Run folds receipts until ctx is done, whenever this process has the lease. Several processes may run it over one store.
+func (m *Memory) Run(ctx context.Context) {
+	l := lease.New(m.o.Store, lease.Options{Key: store.Key{Group: groupMarks, Name: leaseName}, TTL: leaseTime, Data: []byte(rand.Text())})
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = l.Release(ctx) // otherwise it expires
+	}()
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		m.report(ctx, m.fold(ctx, func() error { return l.Renew(ctx) }))
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// report logs the first of several faults.
+func (m *Memory) report(ctx context.Context, err error) {
+	failed := err != nil && !errors.Is(err, store.ErrConflict) // another process has the lease
+	switch {
+	case ctx.Err() != nil:
+	case failed && !m.failed:
+		m.o.Log.Warn("receipts are not folded into the memory; they are kept until they are", "err", err)
+	case !failed && m.failed && err == nil:
+		m.o.Log.Info("receipts are folded into the memory again")
+	}
+	if failed || err == nil {
+		m.failed = failed
+	}
+}
+
+// Fold folds what there is now, without the lease.
+func (m *Memory) Fold(ctx context.Context) error { return m.fold(ctx, func() error { return nil }) }
+
+// fold folds all chains up to their present ends. It calls renew before each chunk, and ends when that fails. If there is nothing new, it writes nothing.
+func (m *Memory) fold(ctx context.Context, renew func() error) error {
+	extents, err := receipt.Extents(ctx, m.o.Store)
+	if err != nil {
+		return err
+	}
+	for _, node := range slices.Sorted(maps.Keys(extents)) {
+		if err := m.foldChain(ctx, node, extents[node], renew); err != nil {
+			return fmt.Errorf("the receipts of node %s: %w", node, err)
+		}
+	}
+	return nil
+}
+
+// foldChain folds the entries of a chain behind its mark.
+func (m *Memory) foldChain(ctx context.Context, node string, all receipt.Extent, renew func() error) error {
+	after, err := Folded(ctx, m.o.Store, node)
+	if err != nil {
+		return err
+	}
+	if all.First > 0 && after < all.First-1 {
+		if after > 0 {
+			m.o.Log.Warn("receipts were removed before they were folded, so the memory does not count them", "node", node, "receipts", all.First-1-after)
+		}
+		after = all.First - 1
+	}
+	for after < all.Last {
+		if err := renew(); err != nil {
+			return err
+		}
+		t := newTally(oldest(time.Now()), nil)
+		to, err := m.read(ctx, node, after, min(all.Last, after+chunkEntries), t)
+		if err != nil {
+			return err
+		}
+		if to == after {
+			return nil // it was trimmed
+		}
+		if err := m.write(ctx, node, after, to, t); err != nil {
+			return err
+		}
+		after = to
+	}
+	return nil
+}
+
+// read counts the entries of a chain behind after, up to last. It returns the number of the last one.
+func (m *Memory) read(ctx context.Context, node string, after, last uint64, t *tally) (to uint64, err error) {
+	for to = after; to < last; {
+		began := time.Now()
+		next, err := receipt.ReadSome(ctx, m.o.Store, node, to, int(min(pieceEntries, last-to)), func(e *receipt.ChainEntry) bool { //nolint:gosec // it is small
+			t.count(e)
+			return true
+		})
+		if err != nil {
+			return to, err
+		}
+		if next == to {
+			break
+		}
+		if to = next; to < last {
+			if err := rest(ctx, time.Since(began)); err != nil {
+				return to, err
+			}
+		}
+	}
+	return to, nil
+}
+
+// rest waits, so that calls have the processors.
+func rest(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+// write adds to the pages what the tally has counted of the chain's entries behind after, up to to. Then it writes the mark.
+func (m *Memory) write(ctx context.Context, node string, after, to uint64, t *tally) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	for _, k := range slices.SortedFunc(maps.Keys(t.pages), pageKey.compare) {
+		if err := m.addTo(ctx, k, node, after, to, t.pages[k]); err != nil {
+			return err
+		}
+	}
+	_, err := m.o.Store.Apply(ctx, markOf(node, to))
+	return err
+}
+
+// markOf returns the change that writes the mark of a chain. An older mark may replace a newer one: then entries are read again, and are not counted again.
+func markOf(node string, seq uint64) store.Change {
+	return store.Change{Group: groupMarks, Writes: []store.Write{{Name: node, Was: store.Any, Data: strconv.AppendUint(nil, seq, 10)}}}
+}
+
+// addTo adds to a page what the entries of a chain behind after, up to to, came to. If the page has counted some of them already, it adds the others.
+func (m *Memory) addTo(ctx context.Context, k pageKey, node string, after, to uint64, counted *page) error {
+	return m.update(ctx, k, func(p *page) (*page, error) {
+		switch at := p.cursors[node]; {
+		case at >= to:
+			return nil, nil
+		case at > after:
+			t := newTally(k.day, &k)
+			if _, err := m.read(ctx, node, at, to, t); err != nil {
+				return nil, err
+			}
+			if counted, after = t.pages[k], at; counted == nil {
+				counted = newPage()
+			}
+		}
+		p.add(counted)
+		p.cursors[node] = to
+		return p, nil
+	})
+}
+
+// update changes a page by compare-and-set. next returns the page to write in the place of the one that it gets, or nil for no write.
+func (m *Memory) update(ctx context.Context, k pageKey, next func(*page) (*page, error)) error {
+	ttl := time.Until(k.day.Start().Add(24*time.Hour + Keep))
+	if ttl <= 0 {
+		return nil
+	}
+	for range maxConflicts {
+		v, err := m.o.Store.Value(ctx, k.key())
+		if ignoreUnopened(err) != nil {
+			return err
+		}
+		now, err := decodePage(v.Data)
+		switch {
+		case errors.Is(err, errFormat):
+			return fmt.Errorf("the page of %s: %w", k.day, err)
+		case err != nil:
+			m.o.Log.Error("a page of the memory cannot be read and begins anew; \"switchboard memory rebuild\" counts its receipts again", "tenant", k.tenant, "day", k.day, "err", err)
+			now = newPage()
+		}
+		p, err := next(now)
+		if err != nil || p == nil {
+			return err
+		}
+		w := store.Write{Name: k.key().Name, Was: v.Version, Data: p.encode(), TTL: ttl}
+		if _, err = m.o.Store.Apply(ctx, store.Change{Group: k.key().Group, Writes: []store.Write{w}}); !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+	}
+	return store.ErrConflict
+}
