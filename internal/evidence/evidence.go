@@ -61,7 +61,7 @@ type Options struct {
 
 // A KeptReport is a report with the receipt of its verification.
 type KeptReport struct {
-	*verify.ToolReport
+	*verify.TestReport
 	Receipt string `json:"receipt,omitempty"`
 }
 
@@ -170,7 +170,7 @@ func (b *ReportBook) Follow(ctx context.Context) {
 }
 
 // Put writes reports of a server in the place of earlier ones about the same tools, durably. A report does not take the place of one about the same definition that
-// says more: see verify.ToolReport.Lifts.
+// says more: see verify.TestReport.Lifts.
 func (b *ReportBook) Put(ctx context.Context, id switchboard.ServerID, reports []KeptReport) error {
 	if len(reports) == 0 {
 		return nil
@@ -218,7 +218,7 @@ func (b *ReportBook) Put(ctx context.Context, id switchboard.ServerID, reports [
 func (s ServerReports) add(r KeptReport) {
 	all := slices.Clone(s[r.Tool])
 	if i := slices.IndexFunc(all, func(o KeptReport) bool { return o.Digest == r.Digest }); i >= 0 {
-		if !r.Lifts(all[i].ToolReport) {
+		if !r.Lifts(all[i].TestReport) {
 			return
 		}
 		all = slices.Delete(all, i, i+1)

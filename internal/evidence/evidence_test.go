@@ -29,7 +29,7 @@ func reportOn(tool, digest string, leave verify.Leave, fails bool) KeptReport {
 		}
 		return switchboard.Result{JSON: []byte(`{"content":[{"type":"text","text":"` + text + `"}]}`)}, nil
 	})
-	return KeptReport{ToolReport: verify.Verify(context.Background(), s, &switchboard.Tool{ID: s.ID, Definition: s.Definition}, verify.RunOptions{Caller: caller, Leave: leave, Canaries: []verify.Canary{{Text: "the canary", Place: "a file"}}}), Receipt: "n1/1"}
+	return KeptReport{TestReport: verify.Verify(context.Background(), s, &switchboard.Tool{ID: s.ID, Definition: s.Definition}, verify.RunOptions{Caller: caller, Leave: leave, Canaries: []verify.Canary{{Text: "the canary", Place: "a file"}}}), Receipt: "n1/1"}
 }
 
 func put(t *testing.T, b *ReportBook, reports ...KeptReport) {

@@ -14,7 +14,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// reportVersion is the format version of a ToolReport.
+// reportVersion is the format version of a TestReport.
 const reportVersion = 1
 
 // Least is the score, in thousandths, that a verified tool has at least.
@@ -41,8 +41,8 @@ type TestVerdict struct {
 	Unmade  bool       `json:"unmade,omitempty" doc:"It has calls, and they could not be made or judged. A tool with such a test is not verified."`
 }
 
-// A ToolReport says what a tool was seen to do. It is no proof: a server that knows the test can behave otherwise afterwards.
-type ToolReport struct {
+// A TestReport says what a tool was seen to do. It is no proof: a server that knows the test can behave otherwise afterwards.
+type TestReport struct {
 	V       int                  `json:"v"`
 	Server  switchboard.ServerID `json:"server"`
 	Tool    string               `json:"tool"`
@@ -68,7 +68,7 @@ type ReportTimes struct {
 }
 
 // conclude computes the score, and whether the tool is verified.
-func (r *ToolReport) conclude() {
+func (r *TestReport) conclude() {
 	passed, ran := 0, 0
 	for _, t := range r.Tests {
 		switch t.Outcome {
@@ -101,13 +101,13 @@ func (r *ToolReport) conclude() {
 }
 
 // MakeVoid makes a report that says nothing, for the reason.
-func (r *ToolReport) MakeVoid(why string) {
+func (r *TestReport) MakeVoid(why string) {
 	r.Void = why
 	r.conclude()
 }
 
 // test returns the result of a test.
-func (r *ToolReport) test(name TestName) TestVerdict {
+func (r *TestReport) test(name TestName) TestVerdict {
 	for _, t := range r.Tests {
 		if t.Name == name {
 			return t
@@ -117,7 +117,7 @@ func (r *ToolReport) test(name TestName) TestVerdict {
 }
 
 // FailedMust returns the tests that a verified tool must pass and this one has failed, in their order. A void report has none.
-func (r *ToolReport) FailedMust() (names []TestName) {
+func (r *TestReport) FailedMust() (names []TestName) {
 	if r.Void != "" {
 		return nil
 	}
@@ -130,10 +130,10 @@ func (r *ToolReport) FailedMust() (names []TestName) {
 }
 
 // WithoutValidCall reports whether no call with arguments that fit was answered: they were guesses, and were refused, or none were found.
-func (r *ToolReport) WithoutValidCall() bool { return r.test(Valid).Outcome == TestSkipped }
+func (r *TestReport) WithoutValidCall() bool { return r.test(Valid).Outcome == TestSkipped }
 
 // unmade returns the tests that a verified tool must pass and that could not be made.
-func (r *ToolReport) unmade() (names []TestName) {
+func (r *TestReport) unmade() (names []TestName) {
 	for _, t := range r.Tests {
 		if t.Must && t.Unmade {
 			names = append(names, t.Name)
@@ -144,7 +144,7 @@ func (r *ToolReport) unmade() (names []TestName) {
 
 // Lifts reports whether the report says so much that it takes the place of an earlier one about the same definition: it is not void, and has made each test that the earlier one has
 // failed.
-func (r *ToolReport) Lifts(earlier *ToolReport) bool {
+func (r *TestReport) Lifts(earlier *TestReport) bool {
 	if r.Void != "" || r.Leave == LeaveNone {
 		return false
 	}
@@ -165,7 +165,7 @@ func joinNames(names []TestName) string {
 }
 
 // Reason returns why the tool is not verified, with the reason of the test that decides; "" if it is verified.
-func (r *ToolReport) Reason() string {
+func (r *TestReport) Reason() string {
 	decides := r.test(Valid)
 	if must := r.FailedMust(); len(must) > 0 {
 		decides = r.test(must[0])
@@ -186,17 +186,17 @@ func Thousandths(n int) string {
 }
 
 // Canonical returns the report in canonical form.
-func (r *ToolReport) Canonical() []byte { return canonical.Encode(r) }
+func (r *TestReport) Canonical() []byte { return canonical.Encode(r) }
 
 // maxReport limits the bytes of a report.
 const maxReport = 64 << 10
 
 // ReadReport reads a report, and recomputes what follows from its tests. The error says that it is no report of this version, or that it contradicts itself.
-func ReadReport(text []byte) (*ToolReport, error) {
+func ReadReport(text []byte) (*TestReport, error) {
 	if len(text) > maxReport {
 		return nil, errors.New("the report is too long")
 	}
-	r := &ToolReport{}
+	r := &TestReport{}
 	if err := json.Unmarshal(text, r); err != nil {
 		return nil, fmt.Errorf("this is no report: %w", err)
 	}
@@ -220,7 +220,7 @@ func ReadReport(text []byte) (*ToolReport, error) {
 }
 
 // Text returns the report as a page for people.
-func (r *ToolReport) Text() string {
+func (r *TestReport) Text() string {
 	var b strings.Builder
 	state := "not verified: " + r.Why
 	if r.Verified {
@@ -247,7 +247,7 @@ func (r *ToolReport) Text() string {
 }
 
 // Same reports whether two reports say the same beside their times.
-func Same(a, b *ToolReport) bool {
+func Same(a, b *TestReport) bool {
 	x, y := *a, *b
 	x.ReportTimes, y.ReportTimes = ReportTimes{}, ReportTimes{}
 	return slices.Equal(x.Canonical(), y.Canonical())

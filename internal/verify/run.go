@@ -94,7 +94,7 @@ type observation struct {
 }
 
 // Verify exercises the tool, and returns its report. The calls end with ctx, and then the report is void. tool is what policy judges: the tool as the catalog has it.
-func Verify(ctx context.Context, s *VerifiedTool, tool *switchboard.Tool, o RunOptions) *ToolReport {
+func Verify(ctx context.Context, s *VerifiedTool, tool *switchboard.Tool, o RunOptions) *TestReport {
 	if o.now == nil {
 		o.now = time.Now
 	}
@@ -116,7 +116,7 @@ func Verify(ctx context.Context, s *VerifiedTool, tool *switchboard.Tool, o RunO
 	for _, name := range r.plan.Dropped {
 		r.results[name].Why, r.results[name].Unmade = "the limit of calls leaves none for it", true
 	}
-	report := &ToolReport{V: reportVersion, Server: s.ID.Server, Tool: s.ID.Name, Digest: s.Digest, Leave: o.Leave, Walls: o.Walls}
+	report := &TestReport{V: reportVersion, Server: s.ID.Server, Tool: s.ID.Name, Digest: s.Digest, Leave: o.Leave, Walls: o.Walls}
 	began := o.now()
 	if o.Leave == LeaveNone {
 		for _, t := range r.results {

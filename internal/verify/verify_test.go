@@ -292,7 +292,7 @@ var faulty = map[string]struct {
 }
 
 // verifyTool verifies a tool of these tests, in a folder of its own.
-func verifyTool(t *testing.T, tt testTool, leave Leave) (*ToolReport, int) {
+func verifyTool(t *testing.T, tt testTool, leave Leave) (*TestReport, int) {
 	t.Helper()
 	root := t.TempDir()
 	h := &host{folder: filepath.Join(root, "work")}

@@ -276,7 +276,7 @@ func (v *Verifier) verify(ctx context.Context, s *switchboard.Server, tools []Kn
 }
 
 // verifyTool verifies one tool. b is nil if there are no walls for the program, for the reason in problem.
-func (v *Verifier) verifyTool(ctx context.Context, s *switchboard.Server, t *KnownTool, b *bench.Bench, problem string, known map[string]any) *verify.ToolReport {
+func (v *Verifier) verifyTool(ctx context.Context, s *switchboard.Server, t *KnownTool, b *bench.Bench, problem string, known map[string]any) *verify.TestReport {
 	leave, why := v.leaveOf(s, t)
 	o := verify.RunOptions{
 		Principal: switchboard.Principal{Tenant: Tenant, ID: "verification", Auth: switchboard.AuthLocal}, Judgment: v.o.Judgment, Leave: leave, Limits: limitsOf(s), Place: verify.TestPlace{Known: known},
@@ -313,7 +313,7 @@ func (v *Verifier) hasChanged(id switchboard.ServerID, t *KnownTool) bool {
 }
 
 // keep archives a report, writes its receipt, and makes it count.
-func (v *Verifier) keep(ctx context.Context, r *verify.ToolReport, by string) error {
+func (v *Verifier) keep(ctx context.Context, r *verify.TestReport, by string) error {
 	text := r.Canonical()
 	v.o.Archive(text)
 	outcome := receipt.OK
@@ -329,7 +329,7 @@ func (v *Verifier) keep(ctx context.Context, r *verify.ToolReport, by string) er
 	if err != nil {
 		return err
 	}
-	return v.o.Book.Put(ctx, r.Server, []evidence.KeptReport{{ToolReport: r, Receipt: id}})
+	return v.o.Book.Put(ctx, r.Server, []evidence.KeptReport{{TestReport: r, Receipt: id}})
 }
 
 // Run verifies what is due, until ctx ends: by schedule, and after a definition was accepted that the last report is not about.
