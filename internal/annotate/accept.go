@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/config/edit"
 	"github.com/summit-switchboard/switchboard/internal/document"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -89,11 +90,15 @@ func AcceptRows(file string, text []byte, server switchboard.ServerID, rows []Pr
 	return text, nil
 }
 
-// keepRestrictions returns the new row with the restrictions of the ended row. If both rows have a key, the ended row's value stays; side effects are joined.
+// keepRestrictions returns the new row with the restrictions of the ended row. If both rows have a key, the stricter value counts where one is; otherwise the new one, which a person
+// has just accepted. The restricting constraints of the ended row belong to each capability of the new one: nobody knows to which of them.
 func keepRestrictions(row, ended document.Node) document.Node {
 	row.Pairs = slices.Clone(row.Pairs)
 	for _, p := range ended.Pairs {
 		key, value := p.Key.Text, p.Value.Text
+		if key == "capabilities" {
+			keepConstraints(&row, p.Value)
+		}
 		stateful := key == "stateful" && value == "true"
 		restricts := stateful || key == "deterministic" && value == "false" || key == "idempotency" && value == "none"
 		if !restricts && slices.Contains(freeingKeys, key) {
@@ -106,13 +111,74 @@ func keepRestrictions(row, ended document.Node) document.Node {
 		switch {
 		case i < 0:
 			row.Pairs = append(row.Pairs, p)
-		case key == "side_effects":
-			row.Pairs[i].Value = joinLists(p.Value, row.Pairs[i].Value)
-		default:
+		case restricts:
 			row.Pairs[i] = p
+		default:
+			row.Pairs[i].Value = stricterOf(key, p.Value, row.Pairs[i].Value)
 		}
 	}
 	return row
+}
+
+// stricterOf returns the stricter of two values of a key of an overlay, or the new one where neither is.
+func stricterOf(key string, ended, now document.Node) document.Node {
+	level := func(all []string, n document.Node) int { return slices.Index(all, n.Text) }
+	switch key {
+	case "side_effects", "redact":
+		return joinLists(ended, now)
+	case "risk_level":
+		if level(capability.RiskLevels, ended) > level(capability.RiskLevels, now) {
+			return ended
+		}
+	case "cost_class":
+		if level(costClasses, ended) > level(costClasses, now) {
+			return ended
+		}
+	case "approval_required":
+		if now.Kind != document.KindList && now.Text == "false" {
+			return ended
+		}
+	}
+	return now
+}
+
+// costClasses are the values of cost_class, the cheapest first.
+var costClasses = func() (all []string) {
+	for _, c := range switchboard.CostClasses {
+		all = append(all, string(c))
+	}
+	return all
+}()
+
+// keepConstraints adds the restricting constraints of the ended capabilities to each capability of the row.
+func keepConstraints(row *document.Node, ended document.Node) {
+	var kept []document.Node
+	for _, c := range ended.Items {
+		for _, p := range c.Pairs {
+			for _, one := range p.Value.Items {
+				if p.Key.Text == "constraints" && switchboard.Constraint(one.Text).Restricts() {
+					kept = append(kept, one)
+				}
+			}
+		}
+	}
+	i := slices.IndexFunc(row.Pairs, func(p document.NodePair) bool { return p.Key.Text == "capabilities" })
+	if len(kept) == 0 || i < 0 {
+		return
+	}
+	list := row.Pairs[i].Value
+	list.Items = slices.Clone(list.Items)
+	for j := range list.Items {
+		c := &list.Items[j]
+		c.Pairs = slices.Clone(c.Pairs)
+		add := document.Node{Kind: document.KindList, Items: kept}
+		if k := slices.IndexFunc(c.Pairs, func(p document.NodePair) bool { return p.Key.Text == "constraints" }); k >= 0 {
+			c.Pairs[k].Value = joinLists(c.Pairs[k].Value, add)
+		} else {
+			c.Pairs = append(c.Pairs, document.NodePair{Key: textOf("constraints"), Value: joinLists(document.Node{Kind: document.KindList}, add)})
+		}
+	}
+	row.Pairs[i].Value = list
 }
 
 // joinLists returns a list with the items of both, each once.

@@ -144,26 +144,37 @@ func NewState(in Input, was *State) *State {
 		provided = contract.Provide(c.Registry, c.Providers, grantedTo(t), view, s.Catalog.Heard, provided)
 		s.Tenants[id] = NewTenant(t, view, provided, c.Taxonomy, taxonomy, in.Policies[id])
 		s.Tenants[id].answers = boundary.NewAnswers(in.Boundaries, provided.Registry(), provided.Tools())
-		s.Tenants[id].Equivalents = contract.New(view, t.Overlays, s.Catalog.Heard, s.declaredEquivalents, before)
+		s.Tenants[id].Equivalents = contract.New(view, countingOverlays(t.Overlays, s.Catalog), s.Catalog.Heard, s.declaredEquivalents, before)
 		s.Tenants[id].OperatorFiles, s.Tenants[id].OwnFiles = in.Operator, c.TenantPolicies[id]
 	}
 	return s
 }
 
-// countingOverlays returns the overlays without the equivalents of those that have ended: a tool whose meaning has changed is nothing's equivalent by an old word.
+// countingOverlays returns the overlays, of the operator or of a tenant, without the equivalents of tools whose labels have ended, and without those that lead to such a tool: a tool whose
+// meaning has changed is nothing's equivalent by an old word.
 func countingOverlays(all map[switchboard.ToolID]switchboard.Overlay, c *catalog.Snapshot) map[switchboard.ToolID]switchboard.Overlay {
+	hasEnded := func(id switchboard.ToolID) bool {
+		_, ended := c.LabelEnd(id)
+		return ended
+	}
+	leadsToEnded := func(e switchboard.DeclaredEquivalent) bool { return hasEnded(e.Tool) }
 	var own map[switchboard.ToolID]switchboard.Overlay
 	for id, o := range all {
-		if o.For == "" || len(o.Equivalents) == 0 {
+		if len(o.Equivalents) == 0 {
 			continue
 		}
-		if _, ended := c.LabelEnd(id); ended {
-			if own == nil {
-				own = maps.Clone(all)
-			}
+		switch {
+		case hasEnded(id):
 			o.Equivalents = nil
-			own[id] = o
+		case slices.ContainsFunc(o.Equivalents, leadsToEnded):
+			o.Equivalents = slices.DeleteFunc(slices.Clone(o.Equivalents), leadsToEnded)
+		default:
+			continue
 		}
+		if own == nil {
+			own = maps.Clone(all)
+		}
+		own[id] = o
 	}
 	if own != nil {
 		return own

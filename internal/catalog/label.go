@@ -62,8 +62,17 @@ func (e *usableTool) contractFor(t *switchboard.Tool, tax *switchboard.Taxonomy)
 	}
 	c := narrowContract(contractOf(t, e.hints, switchboard.Contract{}, tax), e.said)
 	c.Timeout, c.Hurried = e.said.Timeout, false // it is the operator's own
-	c.Flow.Bits = switchboard.AllFlows
+	c.Flow = switchboard.Flow{Bits: switchboard.AllFlows, Source: switchboard.FromOverlay}
 	return c
+}
+
+// hintsThatCount returns the annotations that count of a tool. Where the operator's overlay has ended, those that make the tool more free do not: no weaker source takes the place of the
+// operator's word.
+func (end labelEnd) hintsThatCount(h annotationHints) annotationHints {
+	if end.ended {
+		h.readOnly, h.idempotent, h.undoable = false, false, false
+	}
+	return h
 }
 
 // LabelEnd says in words that the labels of the operator's overlay for the tool have ended, or that they end once the definition that the server offers is let in. It returns

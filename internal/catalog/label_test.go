@@ -106,6 +106,21 @@ func TestAnEndedLabelDoesNotMakeAToolReadonly(t *testing.T) {
 	}
 }
 
+// The server's own words take the place of no label that has ended.
+func TestAnEndedLabelLetsNoHintCount(t *testing.T) {
+	id := switchboard.ToolID{Server: "a", Name: "look"}
+	const named = switchboard.Digest("sha256:1111111111111111111111111111111111111111111111111111111111111111")
+	definition := `{"name":"look","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true,"idempotentHint":true,"destructiveHint":false}}`
+	for _, label := range []string{"write fs", "execute codebase"} {
+		o := switchboard.Overlay{Capabilities: parse(label), For: named}
+		s := catalog.Build([]catalog.Source{{Offer: switchboard.Offer{Server: "a", Tools: [][]byte{[]byte(definition)}}, Trust: switchboard.TrustOperator}}, map[switchboard.ToolID]switchboard.Overlay{id: o}, taxonomy(t))
+		c := only(t, s).Contract
+		if c.OnlyReads() || c.ReadOnly.Holds || c.Idempotent.Holds || c.Risk != switchboard.RiskHigh || c.Flow.Bits != switchboard.AllFlows || c.Flow.Source == "" {
+			t.Errorf("%s: readonly %v, idempotent %v, risk %s, flow %v", label, c.ReadOnly, c.Idempotent, c.Risk, c.Flow)
+		}
+	}
+}
+
 // The end of a label is an input of the snapshot like all others: a rebuilt snapshot is the one that is built anew.
 func TestARebuiltSnapshotSeesTheEndOfALabel(t *testing.T) {
 	id := switchboard.ToolID{Server: "a", Name: "look"}

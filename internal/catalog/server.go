@@ -216,10 +216,10 @@ func (v *serverState) addTool(d *parsedDefinition, words []toolLabels, tax *swit
 		tool.Kept = append(tool.Kept, restrictionsOfEnded(overlay.Capabilities)...)
 	}
 	tool.Kept = sortUnique(tool.Kept)
-	e := usableTool{tool, len(said) > 0, d.hints, overlay.Contract, end}
+	e := usableTool{tool, len(said) > 0, end.hintsThatCount(d.hints), overlay.Contract, end}
 	tool.Contract = e.contractFor(tool, tax)
 	tool.Redact, tool.Price, tool.Budget = overlay.Redact, overlay.Price, overlay.Budget
-	tool.Contract.Risk = riskOf(tool, d.hints, v.source.Budgeted)
+	tool.Contract.Risk = riskOf(tool, e.hints, v.source.Budgeted)
 	v.tools = append(v.tools, e)
 }
 

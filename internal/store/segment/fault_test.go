@@ -99,7 +99,7 @@ func TestAReaderAllowsThatASegmentBecomesShorter(t *testing.T) {
 	}
 	s := l.writer.state
 	s.base = 11 // it is not the active one
-	next, _, err := l.walkSegment(t.Context(), g, &s, walker{next: 1, see: func(Entry) bool { return true }})
+	next, _, err := l.walkSegment(t.Context(), g, &s, segmentWalker{next: 1, see: func(Entry) bool { return true }})
 	if err != nil || next != 11 {
 		t.Errorf("the next entry is %d, %v", next, err)
 	}

@@ -121,7 +121,7 @@ func (l *Log) walk(ctx context.Context, s *state, next uint64, see func(Entry) b
 		if base == s.base {
 			seg.end = s.end
 		}
-		next, sum, err = l.walkSegment(ctx, seg, s, walker{next: next, sum: sum, known: known, see: see})
+		next, sum, err = l.walkSegment(ctx, seg, s, segmentWalker{next: next, sum: sum, known: known, see: see})
 		known = true
 		_ = seg.file.Close()
 		if err != nil {
@@ -149,8 +149,8 @@ var ErrTrimmed = errors.New("it was trimmed meanwhile")
 // errStop says that the caller has enough.
 var errStop = errors.New("stop")
 
-// A walker is what walk knows when it comes to a segment.
-type walker struct {
+// A segmentWalker is what walk knows when it comes to a segment.
+type segmentWalker struct {
 	next  uint64 // the next entry to see
 	sum   uint32
 	known bool
@@ -159,7 +159,7 @@ type walker struct {
 
 // walkSegment sees the entries of one segment. It returns the first entry of the next segment, and the
 // checksum of its last frame.
-func (l *Log) walkSegment(ctx context.Context, seg *segment, s *state, w walker) (next uint64, sum uint32, err error) {
+func (l *Log) walkSegment(ctx context.Context, seg *segment, s *state, w segmentWalker) (next uint64, sum uint32, err error) {
 	at := l.folder.locate(seg, w.next)
 	if w.known && seg.before != w.sum {
 		return w.next, 0, damaged(seg.path, "it does not continue the segment before it")
@@ -205,7 +205,7 @@ func (l *Log) walkSegment(ctx context.Context, seg *segment, s *state, w walker)
 
 // isSealedAt reports whether the segment ends before entry w.next: the next segment begins with that entry, and
 // continues the last frame.
-func (l *Log) isSealedAt(seg *segment, w walker) bool {
+func (l *Log) isSealedAt(seg *segment, w segmentWalker) bool {
 	next, err := l.folder.openSegment(w.next, os.O_RDONLY)
 	if err != nil {
 		return false
