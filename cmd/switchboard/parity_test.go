@@ -27,7 +27,7 @@ var parity = map[string][]string{
 	"server connect": {"here: it opens the store, and the browser comes back to it"}, "server disconnect": {"here: it opens the store"},
 	"server remove":   {"change-file"},
 	"search":          {"search-tools"},
-	"annotate":        {"list-suggestions", "accept-suggestions"},
+	"annotate":        {"list-tools", "list-suggestions", "accept-suggestions"},
 	"tools":           {"make-decision", "list-tasks"}, // of one task, or of many
 	"explain":         {"make-decision"},
 	"resolve":         {"resolve-capabilities"},
@@ -60,6 +60,7 @@ var parity = map[string][]string{
 	"key rotate":     {"here: the key must not leave the machine that makes it"},
 	"key revoke":     {"revoke-key"},
 	"page":           {"make-page-code"},
+	"verify":         {"plan-verification", "start-verification", "read-verification"},
 	"pins list":      {"list-pins"},
 	"pins diff":      {"read-pin"},
 	"pins accept":    {"accept-pin"},
