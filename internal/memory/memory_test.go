@@ -412,6 +412,102 @@ func TestTrimmingReceiptsLeavesTheTotals(t *testing.T) {
 	mustAgree(t, m, want)
 }
 
+// A rebuild that cannot count today must not say that today is counted: a trim would remove its receipts.
+func TestARebuildKeepsReceiptsThatItDoesNotCount(t *testing.T) {
+	s, r := store.NewMemory(), rand.New(rand.NewPCG(17, 18))
+	chain, m := openChain(t, s, "n1"), newMemory(s)
+	fill(t, chain, r, 500)
+	if err := m.Fold(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want := countReceipts(t, s)
+	fill(t, chain, r, 100)
+	trimFolded(t, s, chain)
+	for e, err := range receipt.List(t.Context(), s, receipt.Query{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		want.count(&e)
+	}
+	if _, err := m.Rebuild(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if gone, err := chain.Trim(t.Context(), foldedOnly(s)); err != nil || gone != 0 {
+		t.Errorf("%d receipts that are not counted were trimmed: %v", gone, err)
+	}
+	if err := m.Fold(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mustAgree(t, m, want)
+}
+
+// foldedOnly lets a trim remove all receipts that are folded.
+func foldedOnly(s store.Store) receipt.Retention {
+	return receipt.Retention{MaxAge: time.Nanosecond, Folded: func(ctx context.Context, node string) (uint64, error) { return memory.Folded(ctx, s, node) }}
+}
+
+// trimFolded removes the receipts that are folded; there must be some.
+func trimFolded(t testing.TB, s store.Store, chain *receipt.Chain) {
+	t.Helper()
+	if gone, err := chain.Trim(context.Background(), foldedOnly(s)); err != nil || gone == 0 {
+		t.Errorf("%d receipts were trimmed: %v", gone, err)
+	}
+}
+
+// A readStore calls before once, before its nth read of receipts.
+type readStore struct {
+	store.Store
+	left   int
+	before func()
+}
+
+func (r *readStore) Read(ctx context.Context, name string, after uint64, limit int) ([]store.Entry, error) {
+	if r.left--; r.left == 0 {
+		r.before()
+	}
+	return r.Store.Read(ctx, name, after, limit)
+}
+
+func TestATrimDuringARebuildLeavesTheTotals(t *testing.T) {
+	for _, read := range []int{2, 4} { // behind the look for the first day, and while the day is counted
+		s := store.NewMemory()
+		chain, m := openChain(t, s, "n1"), newMemory(s)
+		fill(t, chain, rand.New(rand.NewPCG(19, 20)), 500)
+		if err := m.Fold(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		want := countReceipts(t, s)
+		trimmed := &readStore{Store: s, left: read, before: func() { trimFolded(t, s, chain) }}
+		if done, err := newMemory(trimmed).Rebuild(t.Context()); err != nil || !done.Trimmed || done.Pages > 0 {
+			t.Errorf("read %d: rebuilt %+v: %v", read, done, err)
+		}
+		mustAgree(t, m, want)
+	}
+}
+
+// Receipts that are folded and trimmed while a rebuild replaces their page are counted in that page alone: it stays as it is.
+func TestATrimOfWhatWasFoldedDuringARebuildLeavesTheTotals(t *testing.T) {
+	s, r := store.NewMemory(), rand.New(rand.NewPCG(21, 22))
+	chain, m := openChain(t, s, "n1"), newMemory(s)
+	fill(t, chain, r, 500)
+	if err := m.Fold(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var want *counted
+	late := &interrupted{Store: s, before: func() {
+		fill(t, chain, r, 300)
+		if err := m.Fold(t.Context()); err != nil {
+			t.Error(err)
+		}
+		want = countReceipts(t, s)
+		trimFolded(t, s, chain)
+	}}
+	if done, err := newMemory(late).Rebuild(t.Context()); err != nil || !done.Trimmed {
+		t.Errorf("rebuilt %+v: %v", done, err)
+	}
+	mustAgree(t, m, want)
+}
+
 func TestARebuildCountsTheReceiptsAgainBesideTheFold(t *testing.T) {
 	s, r := store.NewMemory(), rand.New(rand.NewPCG(7, 8))
 	chain := openChain(t, s, "n1")
