@@ -126,21 +126,26 @@ func (m *Memory) foldChain(ctx context.Context, node string, all receipt.Extent,
 	return nil
 }
 
-// read counts the entries of a chain behind after, up to last. It returns the number of the last one.
+// read counts the entries of a chain behind after, up to last. It returns the number of the last one. If some were trimmed, the next entry may be behind last: it does
+// not count here, because it counts later.
 func (m *Memory) read(ctx context.Context, node string, after, last uint64, t *tally) (to uint64, err error) {
 	for to = after; to < last; {
-		began := time.Now()
-		next, err := receipt.ReadSome(ctx, m.o.Store, node, to, int(min(pieceEntries, last-to)), func(e *receipt.ChainEntry) bool { //nolint:gosec // it is small
+		began, before := time.Now(), to
+		_, err := receipt.ReadSome(ctx, m.o.Store, node, to, int(min(pieceEntries, last-to)), func(e *receipt.ChainEntry) bool { //nolint:gosec // it is small
+			if e.Seq > last {
+				return false
+			}
 			t.count(e)
+			to = e.Seq
 			return true
 		})
 		if err != nil {
 			return to, err
 		}
-		if next == to {
+		if to == before {
 			break
 		}
-		if to = next; to < last {
+		if to < last {
 			if err := rest(ctx, time.Since(began)); err != nil {
 				return to, err
 			}

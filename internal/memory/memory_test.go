@@ -508,6 +508,41 @@ func TestATrimOfWhatWasFoldedDuringARebuildLeavesTheTotals(t *testing.T) {
 	mustAgree(t, m, want)
 }
 
+// Where a trim has left a gap, the next entry is not one of those that were to be read.
+func TestAnEntryBehindAGapCountsOnce(t *testing.T) {
+	s, r := store.NewMemory(), rand.New(rand.NewPCG(23, 24))
+	chain, m := openChain(t, s, "n1"), newMemory(s)
+	fill(t, chain, r, 300)
+	if err := m.Fold(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want := countReceipts(t, s)
+	fill(t, chain, r, 300)
+	// The mark is an older one, so the fold finds that its pages have counted a part, and reads the rest again for each.
+	if _, err := s.Apply(t.Context(), store.Change{Group: "memory", Writes: []store.Write{{Name: "n1", Was: store.Any, Data: []byte("0")}}}); err != nil {
+		t.Fatal(err)
+	}
+	gap := &readStore{Store: s, left: 4, before: func() {
+		fill(t, chain, r, 300)
+		if err := s.Trim(t.Context(), "receipts/n1", 651); err != nil {
+			t.Error(err)
+		}
+	}}
+	if err := newMemory(gap).Fold(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Fold(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for e, err := range receipt.List(t.Context(), s, receipt.Query{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		want.count(&e)
+	}
+	mustAgree(t, m, want)
+}
+
 func TestARebuildCountsTheReceiptsAgainBesideTheFold(t *testing.T) {
 	s, r := store.NewMemory(), rand.New(rand.NewPCG(7, 8))
 	chain := openChain(t, s, "n1")

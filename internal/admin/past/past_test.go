@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/memory"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -42,6 +43,20 @@ func TestAnotherServerComesFirstOnlyWhereTheIntervalsDoNotTouch(t *testing.T) {
 		if row.judge(); row.First != tt.first || !strings.Contains(row.Why, tt.why) {
 			t.Errorf("%s: %q first, because %q; want %q, because %q", name, row.First, row.Why, tt.first, tt.why)
 		}
+	}
+}
+
+func TestAServerIsComparedOnceWhereverItsToolsRank(t *testing.T) {
+	var ranked []decide.Candidate
+	for _, id := range []string{"a/one", "a/two", "b/one", "a/three", "c/one", "b/two"} {
+		tool, err := switchboard.ParseToolID(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ranked = append(ranked, decide.Candidate{Tool: &switchboard.Tool{ID: tool}})
+	}
+	if got := serversOf(ranked); !slices.Equal(got, []switchboard.ServerID{"a", "b", "c"}) {
+		t.Errorf("the servers are %v", got)
 	}
 }
 

@@ -153,12 +153,19 @@ func orderOf(ctx context.Context, t *bind.Tenant, need *switchboard.Requirement,
 	if err != nil {
 		return nil, err
 	}
-	for _, c := range out {
-		if id := c.Tool.ID.Server; len(order) == 0 || order[len(order)-1] != id {
+	return serversOf(out), nil
+}
+
+// serversOf returns the servers of the candidates, each at its first place.
+func serversOf(ranked []decide.Candidate) (order []switchboard.ServerID) {
+	known := map[switchboard.ServerID]bool{}
+	for _, c := range ranked {
+		if id := c.Tool.ID.Server; !known[id] {
+			known[id] = true
 			order = append(order, id)
 		}
 	}
-	return order, nil
+	return order
 }
 
 func evidenceOf(id switchboard.ServerID, t *memory.Totals) ServerEvidence {
