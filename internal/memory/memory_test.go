@@ -1,6 +1,7 @@
 package memory_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -293,6 +294,82 @@ func openFile(t testing.TB) store.Store {
 	return s
 }
 
+// A faulty store fails for the chain or the group of pages that is named.
+type faulty struct {
+	store.Store
+	chain, group string
+}
+
+func (f *faulty) Read(ctx context.Context, name string, after uint64, limit int) ([]store.Entry, error) {
+	if name == f.chain {
+		return nil, fmt.Errorf("%w: a bad sector", store.ErrUnavailable)
+	}
+	return f.Store.Read(ctx, name, after, limit)
+}
+
+func (f *faulty) Value(ctx context.Context, k store.Key) (store.Value, error) {
+	if k.Group == f.group {
+		return store.Value{}, fmt.Errorf("%w: a bad sector", store.ErrUnavailable)
+	}
+	return f.Store.Value(ctx, k)
+}
+
+func TestABadChainOrPageDoesNotStopTheOthers(t *testing.T) {
+	month := now.Format("2006-01")
+	for name, bad := range map[string]faulty{
+		"chain": {chain: "receipts/n1"},
+		"page":  {group: "memory/acme/gaps/" + month},
+	} {
+		s, r := store.NewMemory(), rand.New(rand.NewPCG(25, 26))
+		a, b := openChain(t, s, "n1"), openChain(t, s, "n2")
+		fill(t, a, r, 17_000) // two chunks
+		fill(t, b, r, 100)
+		bad.Store = s
+		if err := newMemory(&bad).Fold(t.Context()); err == nil || !strings.Contains(err.Error(), "node n1") || !strings.Contains(err.Error(), "a bad sector") {
+			t.Errorf("%s: %v", name, err)
+		}
+		got, want := remembered(t, newMemory(s)), newCounted()
+		for e, err := range receipt.List(t.Context(), s, receipt.Query{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if name == "page" || e.Node == "n2" {
+				want.count(&e)
+			}
+		}
+		if !reflect.DeepEqual(got.tools, want.tools) {
+			t.Errorf("%s: the memory has %d tools, want the %d of what can be read", name, len(got.tools), len(want.tools))
+		}
+		if at, err := memory.Folded(t.Context(), s, "n1"); err != nil || at != 0 {
+			t.Errorf("%s: n1 is folded up to %d: %v", name, at, err)
+		}
+		if err := newMemory(s).Fold(t.Context()); err != nil { // it is mended
+			t.Fatal(err)
+		}
+		mustAgree(t, newMemory(s), countReceipts(t, s))
+	}
+}
+
+// A replica of an older version leaves the pages of a later one alone, and goes on: otherwise nothing could be trimmed.
+func TestAPageOfALaterVersionDoesNotStopTheFold(t *testing.T) {
+	s := store.NewMemory()
+	fill(t, openChain(t, s, "n1"), rand.New(rand.NewPCG(27, 28)), 100)
+	key, later := store.Key{Group: "memory/acme/gaps/" + now.Format("2006-01"), Name: now.Format("02")}, []byte{99, 1}
+	if _, err := s.Apply(t.Context(), store.Change{Group: key.Group, Writes: []store.Write{{Name: key.Name, Was: store.Any, Data: later}}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := newMemory(s).Fold(t.Context()); err != nil {
+		t.Error(err)
+	}
+	last, _ := receipt.Last(t.Context(), s, "n1")
+	if at, err := memory.Folded(t.Context(), s, "n1"); err != nil || at != last {
+		t.Errorf("%d of %d receipts are folded: %v", at, last, err)
+	}
+	if v, err := s.Value(t.Context(), key); err != nil || !bytes.Equal(v.Data, later) {
+		t.Errorf("the page became %x: %v", v.Data, err)
+	}
+}
+
 func TestSeveralFoldersWithoutALeaseCountEachReceiptOnce(t *testing.T) {
 	s := store.NewMemory()
 	var writing, folding sync.WaitGroup
@@ -375,7 +452,7 @@ func TestTrimmingReceiptsLeavesTheTotals(t *testing.T) {
 	s, r := store.NewMemory(), rand.New(rand.NewPCG(5, 6))
 	chain := openChain(t, s, "n1")
 	fill(t, chain, r, 500)
-	keep := receipt.Retention{MaxBytes: 1, Folded: func(ctx context.Context, node string) (uint64, error) { return memory.Folded(ctx, s, node) }}
+	keep := foldedOnly(s)
 	if gone, err := chain.Trim(t.Context(), keep); err != nil || gone != 0 {
 		t.Fatalf("%d receipts that are not folded were trimmed: %v", gone, err)
 	}
