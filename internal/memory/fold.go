@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -190,11 +191,9 @@ func (m *Memory) write(ctx context.Context, node string, after, to uint64, t *ta
 		}
 		err := m.addTo(ctx, k, node, after, to, t.pages[k])
 		switch {
-		case err == nil:
+		case err == nil, m.leavesOut(k, err):
 		case ctx.Err() != nil:
 			return err
-		case errors.Is(err, errFormat), errors.Is(err, store.ErrInvalid): // it never will be
-			m.o.Log.Error("receipts are not counted, because their page of the memory cannot be written; \"switchboard memory rebuild\" of the latest version counts them", "tenant", k.tenant, "day", k.day, "err", err)
 		default:
 			failed[k] = err
 		}
@@ -204,6 +203,15 @@ func (m *Memory) write(ctx context.Context, node string, after, to uint64, t *ta
 	}
 	_, err := m.o.Store.Apply(ctx, markOf(node, to))
 	return err
+}
+
+// leavesOut reports whether the page can never be written by this version, and logs it.
+func (m *Memory) leavesOut(k pageKey, err error) bool {
+	never := errors.Is(err, errFormat) || errors.Is(err, store.ErrInvalid)
+	if never {
+		m.o.Log.Error("receipts are not counted, because their page of the memory cannot be written; \"switchboard memory rebuild\" of the latest version counts them", "tenant", k.tenant, "day", k.day, "err", err)
+	}
+	return never
 }
 
 // markOf returns the change that writes the mark of a chain. An older mark may replace a newer one: then entries are read again, and are not counted again.
@@ -241,17 +249,18 @@ func (m *Memory) update(ctx context.Context, k pageKey, next func(*page) (*page,
 		return nil
 	}
 	for range maxConflicts {
-		v, err := m.o.Store.Value(ctx, k.key())
-		if ignoreUnopened(err) != nil {
-			return err
+		v, unopened := m.o.Store.Value(ctx, k.key())
+		if ignoreUnopened(unopened) != nil {
+			return unopened
 		}
 		now, err := decodePage(v.Data)
-		switch {
+		switch err = cmp.Or(unopened, err); {
 		case errors.Is(err, errFormat):
 			return fmt.Errorf("the page of %s: %w", k.day, err)
 		case err != nil:
-			m.o.Log.Error("a page of the memory cannot be read and begins anew; \"switchboard memory rebuild\" counts its receipts again", "tenant", k.tenant, "day", k.day, "err", err)
+			m.o.Log.Error("a page of the memory cannot be read and begins anew; \"switchboard memory rebuild\" counts its receipts again if none was removed", "tenant", k.tenant, "day", k.day, "err", err)
 			now = newPage()
+			now.anew = true
 		}
 		p, err := next(now)
 		if err != nil || p == nil {

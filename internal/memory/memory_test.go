@@ -180,7 +180,7 @@ func remembered(t testing.TB, m *memory.Memory) *counted {
 	for _, tenant := range append([]switchboard.TenantID{""}, tenants...) {
 		for _, server := range []switchboard.ServerID{"mail", "web", "other"} {
 			for _, tool := range []string{"send", "find", "get", "passed"} {
-				days, err := m.Tool(ctx, tenant, switchboard.ToolID{Server: server, Name: tool}, span)
+				days, _, err := m.Tool(ctx, tenant, switchboard.ToolID{Server: server, Name: tool}, span)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -199,14 +199,14 @@ func remembered(t testing.TB, m *memory.Memory) *counted {
 				}
 			}
 		}
-		gaps, err := m.Gaps(ctx, tenant, span)
+		gaps, _, err := m.Gaps(ctx, tenant, span)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, g := range gaps {
 			c.gaps[fmt.Sprintf("%s %s %s", tenant, g.Kind, g.Name)] = g.Count
 		}
-		changes, err := m.Changes(ctx, tenant, span)
+		changes, _, err := m.Changes(ctx, tenant, span)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -364,6 +364,9 @@ func TestAPageOfALaterVersionDoesNotStopTheFold(t *testing.T) {
 	last, _ := receipt.Last(t.Context(), s, "n1")
 	if at, err := memory.Folded(t.Context(), s, "n1"); err != nil || at != last {
 		t.Errorf("%d of %d receipts are folded: %v", at, last, err)
+	}
+	if done, err := newMemory(s).Rebuild(t.Context()); err != nil || done.Pages == 0 {
+		t.Errorf("rebuilt %+v: %v", done, err)
 	}
 	if v, err := s.Value(t.Context(), key); err != nil || !bytes.Equal(v.Data, later) {
 		t.Errorf("the page became %x: %v", v.Data, err)
@@ -629,8 +632,8 @@ func TestARebuildCountsTheReceiptsAgainBesideTheFold(t *testing.T) {
 		t.Fatal(err)
 	}
 	damage(t, s)
-	if err := func() error { _, err := m.Gaps(t.Context(), "acme", memory.LastDays(2, now)); return err }(); err == nil || !strings.Contains(err.Error(), "memory rebuild") {
-		t.Errorf("a damaged page is read: %v", err)
+	if _, lacks, err := m.Gaps(t.Context(), "acme", memory.LastDays(2, now)); err != nil || len(lacks.Unreadable) != 1 {
+		t.Errorf("a damaged page is read: %v %v", lacks, err)
 	}
 	var folding sync.WaitGroup
 	ctx, stop := context.WithCancel(t.Context())
@@ -701,9 +704,147 @@ func damage(t *testing.T, s store.Store) {
 	}
 }
 
+func TestADamagedPageIsLeftOutAndItsDayNamed(t *testing.T) {
+	s := store.NewMemory()
+	memory.Fill(t, s, "acme", 3, 20)
+	bad, span := memory.DayOf(time.Now())-1, memory.LastDays(5, time.Now())
+	err := s.Dump(t.Context(), func(r store.Record) error {
+		if r.Name != bad.Start().Format("02") {
+			return nil
+		}
+		data := slices.Clone(r.Value.Data)
+		_, err := s.Apply(t.Context(), store.Change{Group: r.Group, Writes: []store.Write{{Name: r.Name, Was: store.Any, Data: data[:len(data)-1]}}})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, id := newMemory(s), switchboard.ToolID{Server: "server", Name: "tool_7"}
+	days, lacks, err := m.Tool(t.Context(), "acme", id, span)
+	if err != nil || len(days) != 2 || !slices.Equal(lacks.Unreadable, []memory.Day{bad}) || len(lacks.Crowded) > 0 {
+		t.Errorf("tool: %d days, %v, %v", len(days), lacks, err)
+	}
+	sums, lacks, err := m.Tools(t.Context(), "acme", []switchboard.ToolID{id, {Server: "server", Name: "tool_8"}}, span)
+	if err != nil || sums[id].Attempts() != memory.Sum(days).Attempts() || !slices.Equal(lacks.Unreadable, []memory.Day{bad}) {
+		t.Errorf("tools: %v, %v, %v", sums, lacks, err)
+	}
+	gaps, lacks, err := m.Gaps(t.Context(), "acme", span)
+	if err != nil || len(gaps) == 0 || gaps[0].Days != 2 || !slices.Equal(lacks.Unreadable, []memory.Day{bad}) {
+		t.Errorf("gaps: %d, %v, %v", len(gaps), lacks, err)
+	}
+	changes, lacks, err := m.Changes(t.Context(), "acme", span)
+	if err != nil || len(changes) != 2*64 || !slices.Equal(lacks.Unreadable, []memory.Day{bad}) {
+		t.Errorf("changes: %d, %v, %v", len(changes), lacks, err)
+	}
+}
+
+// The fold counts further calls of the day, but what the damaged page had counted is missing until a rebuild.
+func TestAPageThatBeganAnewIsNamedUntilARebuild(t *testing.T) {
+	s, r := store.NewMemory(), rand.New(rand.NewPCG(29, 30))
+	chain, m := openChain(t, s, "n1"), newMemory(s)
+	fill(t, chain, r, 300)
+	if err := m.Fold(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	damage(t, s)
+	for range 2 {
+		fill(t, chain, r, 300)
+		if err := m.Fold(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if gaps, lacks, err := m.Gaps(t.Context(), "acme", memory.LastDays(2, now)); err != nil || len(gaps) == 0 || !slices.Equal(lacks.Unreadable, []memory.Day{memory.DayOf(now)}) {
+			t.Errorf("%d gaps, %v, %v", len(gaps), lacks, err)
+		}
+	}
+	if _, err := m.Rebuild(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mustAgree(t, m, countReceipts(t, s))
+	if _, lacks, err := m.Gaps(t.Context(), "acme", memory.LastDays(2, now)); err != nil || len(lacks.Unreadable) > 0 {
+		t.Errorf("after the rebuild: %v, %v", lacks, err)
+	}
+}
+
+func TestADayWithMoreToolsThanAreKeptIsNamed(t *testing.T) {
+	for tools, crowded := range map[int]bool{20: false, 1000: true} {
+		s := store.NewMemory()
+		memory.Fill(t, s, "acme", 1, tools)
+		days, lacks, err := newMemory(s).Tool(t.Context(), "acme", switchboard.ToolID{Server: "server", Name: "tool_999"}, memory.LastDays(2, time.Now()))
+		if err != nil || len(days) > 0 || crowded != slices.Equal(lacks.Crowded, []memory.Day{memory.DayOf(time.Now())}) {
+			t.Errorf("%d tools: %d days, %v, %v", tools, len(days), lacks, err)
+		}
+	}
+}
+
+func TestEveryNameThatTheCatalogAllowsIsCounted(t *testing.T) {
+	s := store.NewMemory()
+	chain, m := openChain(t, s, "n1"), newMemory(s)
+	names := []string{"find", "find all!", "find#2", "a/b", "{x}+y", "\u67e5\u627e"}
+	for _, name := range append(names, "find\u200b") { // the catalog refuses the last one
+		if _, err := chain.Write(t.Context(), &receipt.Receipt{Kind: receipt.Call, Tenant: "acme", Method: "tools/call", Server: "web", Tool: name, Outcome: receipt.OK}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := m.Fold(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if days, _, err := m.Tool(t.Context(), "acme", switchboard.ToolID{Server: "web", Name: name}, memory.LastDays(2, now)); err != nil || memory.Sum(days).Attempts() != 1 {
+			t.Errorf("%q: %d days, %v", name, len(days), err)
+		}
+	}
+}
+
+func TestAgentsCrowdOutNoRequirements(t *testing.T) {
+	s := store.NewMemory()
+	chain, m := openChain(t, s, "n1"), newMemory(s)
+	for i := range 300 {
+		chain.Add(&receipt.Receipt{Kind: receipt.Ask, Tenant: "acme", Capability: fmt.Sprint("junk.", i)})
+	}
+	if _, err := chain.Write(t.Context(), &receipt.Receipt{Kind: receipt.Decision, Tenant: "acme", Outcome: receipt.Refused, Unmet: []string{"read files"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Fold(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	gaps, _, err := m.Gaps(t.Context(), "acme", memory.LastDays(2, now))
+	if err != nil || len(gaps) > 130 || !slices.ContainsFunc(gaps, func(g memory.SeenGap) bool { return g.Name == "read files" }) {
+		t.Errorf("%d gaps: %v", len(gaps), err)
+	}
+}
+
+// A listing store counts the lists of pages.
+type listing struct {
+	store.Store
+	lists int
+}
+
+func (l *listing) List(ctx context.Context, group string) ([]store.NamedValue, error) {
+	l.lists++
+	return l.Store.List(ctx, group)
+}
+
+func TestManyToolsAreReadFromEachPageOnce(t *testing.T) {
+	s := &listing{Store: store.NewMemory()}
+	memory.Fill(t, s, "acme", 1, 200)
+	var ids []switchboard.ToolID
+	for i := range 200 {
+		ids = append(ids, switchboard.ToolID{Server: "server", Name: fmt.Sprint("tool_", i)})
+	}
+	sums, _, err := newMemory(s).Tools(t.Context(), "acme", append(ids, ids...), memory.LastDays(1, time.Now()))
+	if err != nil || len(sums) != 200 || s.lists != 16 {
+		t.Errorf("%d tools in %d lists: %v", len(sums), s.lists, err)
+	}
+	for id, n := range sums {
+		if n.Attempts() != 40 {
+			t.Errorf("%s has %d attempts", id, n.Attempts())
+		}
+	}
+}
+
 // No text of an argument, a result or an error is in the store's pages, whatever receipts say.
 func TestNoTextOfACallIsInTheMemory(t *testing.T) {
-	const canary = "CANARY!7f3a"
+	const canary = "CANARY§7f3a"
 	s := store.NewMemory()
 	chain := openChain(t, s, "n1")
 	for _, r := range []receipt.Receipt{

@@ -123,10 +123,13 @@ func (m *Memory) rebuildDay(ctx context.Context, day Day, extents map[string]rec
 		}
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(t.pages), pageKey.compare) {
-		if err := m.replace(ctx, k, counted, extents, t.pages[k]); err != nil {
+		err := m.replace(ctx, k, counted, extents, t.pages[k])
+		switch {
+		case err == nil:
+			done.Pages++
+		case !m.leavesOut(k, err):
 			return err
 		}
-		done.Pages++
 	}
 	done.Receipts += receipts
 	return nil
