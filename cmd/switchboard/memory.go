@@ -77,12 +77,35 @@ func (c *memoryToolCmd) Run(ctx context.Context, io streams) error {
 	if c.JSON {
 		return json.NewEncoder(io.raw).Encode(x)
 	}
+	writeMissing(io.err, &x.MissingDays)
 	return writeToolReport(io.out, &x)
+}
+
+// writeMissing says which days an answer lacks something of.
+func writeMissing(notes io.Writer, x *past.MissingDays) {
+	if len(x.Unreadable) > 0 {
+		fmt.Fprintf(notes, "switchboard: calls of %s are missing, because pages of the memory were damaged; \"switchboard memory rebuild\" counts again the days with all their receipts\n", daysText(x.Unreadable))
+	}
+	if len(x.Crowded) > 0 {
+		fmt.Fprintf(notes, "switchboard: not all tools of %s were kept, because there were too many: calls may be missing\n", daysText(x.Crowded))
+	}
+}
+
+// daysText names days.
+func daysText(days []string) string {
+	if len(days) > 3 {
+		return fmt.Sprintf("%d days, from %s to %s,", len(days), days[0], days[len(days)-1])
+	}
+	return strings.Join(days, ", ")
 }
 
 func writeToolReport(out io.Writer, x *past.ToolReport) error {
 	if len(x.Days) == 0 {
-		_, err := fmt.Fprintf(out, "tenant %s has not called %s from %s to %s\n", x.Tenant, x.Tool, x.From, x.To)
+		known := ""
+		if len(x.Unreadable)+len(x.Crowded) > 0 {
+			known = ", as far as is known"
+		}
+		_, err := fmt.Fprintf(out, "tenant %s has not called %s from %s to %s%s\n", x.Tenant, x.Tool, x.From, x.To, known)
 		return err
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -132,6 +155,7 @@ func (c *memoryGapsCmd) Run(ctx context.Context, io streams) error {
 	if c.JSON {
 		return json.NewEncoder(io.raw).Encode(x)
 	}
+	writeMissing(io.err, &x.MissingDays)
 	if len(x.Gaps) == 0 {
 		fmt.Fprintf(io.err, "switchboard: tenant %s has lacked nothing from %s to %s\n", x.Tenant, x.From, x.To)
 		return nil
@@ -163,6 +187,7 @@ func (c *memorySimilarCmd) Run(ctx context.Context, io streams) error {
 	if c.JSON {
 		return json.NewEncoder(io.raw).Encode(x)
 	}
+	writeMissing(io.err, &x.MissingDays)
 	if len(x.Tools) == 0 {
 		fmt.Fprintf(io.err, "switchboard: tenant %s has no tool like %s\n", x.Tenant, x.Tool)
 		return nil
@@ -190,6 +215,7 @@ func (c *memoryErrorsCmd) Run(ctx context.Context, io streams) error {
 	if c.JSON {
 		return json.NewEncoder(io.raw).Encode(x)
 	}
+	writeMissing(io.err, &x.MissingDays)
 	if len(x.Errors) == 0 {
 		fmt.Fprintf(io.err, "switchboard: no call of %s by tenant %s has ended without success from %s to %s\n", x.Tool, x.Tenant, x.From, x.To)
 		return nil
@@ -261,6 +287,7 @@ func (c *suggestRankingCmd) Run(ctx context.Context, io streams) error {
 
 // writeSuggestion prints the change on out, so that it can be redirected to a file. It prints the reasons on notes.
 func writeSuggestion(out, notes io.Writer, x *past.RankingSuggestion) error {
+	writeMissing(notes, &x.MissingDays)
 	if len(x.Rows) == 0 {
 		fmt.Fprintf(notes, "no requirement of a task of tenant %s can be served by several servers\n", x.Tenant)
 	}

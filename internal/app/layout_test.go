@@ -80,7 +80,7 @@ internal/lockfile: internal/document internal/switchboard
 internal/logoutput: internal/ownfile internal/upstream/process
 internal/markdown:
 internal/matcher: internal/decide internal/switchboard
-internal/memory: internal/receipt internal/store internal/store/lease internal/switchboard internal/wire
+internal/memory: internal/catalog internal/receipt internal/store internal/store/lease internal/switchboard internal/wire
 internal/notice: internal/dial internal/store internal/store/feed internal/store/lease internal/switchboard
 internal/npm: internal/npm/packagelock internal/store internal/switchboard
 internal/npm/packagelock: internal/canonical internal/switchboard

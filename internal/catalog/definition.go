@@ -59,7 +59,7 @@ func readDefinition(t *tree, raw []byte) *parsedDefinition {
 		return d
 	}
 	d.name = text
-	if reason := checkName(text); reason != "" {
+	if reason := CheckName(text); reason != "" {
 		d.fault = problemf("name", "%s", reason)
 		return d
 	}

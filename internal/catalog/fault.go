@@ -85,7 +85,7 @@ func safeText(s string) string {
 	if len(s) > MaxNameBytes {
 		s, cut = s[:maxShown], "…"
 	}
-	if checkName(s) == "" {
+	if CheckName(s) == "" {
 		return s + cut
 	}
 	q := strconv.QuoteToASCII(s)

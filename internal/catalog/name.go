@@ -9,7 +9,7 @@ import (
 // MaxNameBytes limits the name of a tool.
 const MaxNameBytes = 128
 
-// checkName returns what is wrong with the name of a tool, or "".
+// CheckName returns what is wrong with the name of a tool, or "".
 //
 // The specification advises [A-Za-z0-9_.-]. Real servers also use spaces, slashes and Chinese; such names are only
 // mapped when a client sees them. But people read names in rules and approvals, so no two names that look alike may
@@ -17,7 +17,7 @@ const MaxNameBytes = 128
 // form. It has no *, which is for patterns, no space at either end, and no two spaces in a row. All other characters
 // are refused: controls, characters that are invisible or reorder text, variation selectors, combining marks,
 // full-width and other compatibility forms, and alphabets with letters that look like Latin ones.
-func checkName(name string) string {
+func CheckName(name string) string {
 	switch {
 	case name == "":
 		return "is empty"

@@ -93,7 +93,7 @@ func BenchmarkQuestions(b *testing.B) {
 		span := memory.LastDays(days, time.Now())
 		run(fmt.Sprintf("tool/days=%d", days), func(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
-				all, err := m.Tool(b.Context(), "acme", switchboard.ToolID{Server: "server", Name: fmt.Sprint("tool_", i%300)}, span)
+				all, _, err := m.Tool(b.Context(), "acme", switchboard.ToolID{Server: "server", Name: fmt.Sprint("tool_", i%300)}, span)
 				if err != nil || len(all) < days-1 || memory.Sum(all).Attempts() == 0 {
 					b.Fatalf("%d days: %v", len(all), err)
 				}
@@ -101,14 +101,14 @@ func BenchmarkQuestions(b *testing.B) {
 		})
 		run(fmt.Sprintf("gaps/days=%d", days), func(b *testing.B) {
 			for b.Loop() {
-				if all, err := m.Gaps(b.Context(), "acme", span); err != nil || len(all) == 0 {
+				if all, _, err := m.Gaps(b.Context(), "acme", span); err != nil || len(all) == 0 {
 					b.Fatal(err)
 				}
 			}
 		})
 		run(fmt.Sprintf("changes/days=%d", days), func(b *testing.B) {
 			for b.Loop() {
-				if all, err := m.Changes(b.Context(), "acme", span); err != nil || len(all) == 0 {
+				if all, _, err := m.Changes(b.Context(), "acme", span); err != nil || len(all) == 0 {
 					b.Fatal(err)
 				}
 			}

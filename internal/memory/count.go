@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/catalog"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
@@ -153,7 +154,7 @@ func (t *tally) countCall(r *receipt.Receipt) {
 
 // countAttempt counts one attempt at the tool. more, if not nil, adds what the receipt says of it besides.
 func (t *tally) countAttempt(r *receipt.Receipt, tool string, outcome receipt.CallOutcome, code switchboard.Code, moved bool, more func(*Totals)) {
-	if len(tool) > maxName || masked(tool) != tool {
+	if !isToolID(tool) {
 		tool = ""
 	}
 	p := t.page(pageKey{r.Tenant, partOf(tool), DayOf(r.Time)})
@@ -178,6 +179,12 @@ func (t *tally) countAttempt(r *receipt.Receipt, tool string, outcome receipt.Ca
 	if more != nil {
 		more(n)
 	}
+}
+
+// isToolID reports whether the catalog may have a tool of that id.
+func isToolID(tool string) bool {
+	id, err := switchboard.ParseToolID(tool)
+	return err == nil && len(tool) <= maxName && catalog.CheckName(id.Name) == ""
 }
 
 // outcomeIndex returns the index in receipt.Outcomes. An outcome of a later version counts as unknown.

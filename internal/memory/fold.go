@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -80,21 +81,30 @@ func (m *Memory) report(ctx context.Context, err error) {
 // Fold folds what there is now, without the lease.
 func (m *Memory) Fold(ctx context.Context) error { return m.fold(ctx, func() error { return nil }) }
 
-// fold folds all chains up to their present ends. It calls renew before each chunk, and ends when that fails. If there is nothing new, it writes nothing.
+// errNoLease says that fold ended because the lease could not be renewed.
+var errNoLease = errors.New("the lease was not renewed")
+
+// fold folds all chains up to their present ends. It calls renew before each chunk, and ends when that fails. A fault of one chain or page does not keep it from the
+// others. If there is nothing new, it writes nothing.
 func (m *Memory) fold(ctx context.Context, renew func() error) error {
 	extents, err := receipt.Extents(ctx, m.o.Store)
 	if err != nil {
 		return err
 	}
+	var faults []error
 	for _, node := range slices.Sorted(maps.Keys(extents)) {
-		if err := m.foldChain(ctx, node, extents[node], renew); err != nil {
-			return fmt.Errorf("the receipts of node %s: %w", node, err)
+		err := m.foldChain(ctx, node, extents[node], renew)
+		if errors.Is(err, errNoLease) || ctx.Err() != nil {
+			return err
+		}
+		if err != nil {
+			faults = append(faults, fmt.Errorf("the receipts of node %s: %w", node, err))
 		}
 	}
-	return nil
+	return errors.Join(faults...)
 }
 
-// foldChain folds the entries of a chain behind its mark.
+// foldChain folds the entries of a chain behind its mark. A page that cannot be written gets no further entries, and the mark stays before those that it lacks.
 func (m *Memory) foldChain(ctx context.Context, node string, all receipt.Extent, renew func() error) error {
 	after, err := Folded(ctx, m.o.Store, node)
 	if err != nil {
@@ -106,9 +116,10 @@ func (m *Memory) foldChain(ctx context.Context, node string, all receipt.Extent,
 		}
 		after = all.First - 1
 	}
+	failed := map[pageKey]error{}
 	for after < all.Last {
 		if err := renew(); err != nil {
-			return err
+			return fmt.Errorf("%w: %w", errNoLease, err)
 		}
 		t := newTally(oldest(time.Now()), nil)
 		to, err := m.read(ctx, node, after, min(all.Last, after+chunkEntries), t)
@@ -116,31 +127,39 @@ func (m *Memory) foldChain(ctx context.Context, node string, all receipt.Extent,
 			return err
 		}
 		if to == after {
-			return nil // it was trimmed
+			break // it was trimmed
 		}
-		if err := m.write(ctx, node, after, to, t); err != nil {
+		if err := m.write(ctx, node, after, to, t, failed); err != nil {
 			return err
 		}
 		after = to
 	}
+	for k, err := range failed {
+		return fmt.Errorf("%d pages cannot be written: tenant %q, %s: %w", len(failed), k.tenant, k.day, err)
+	}
 	return nil
 }
 
-// read counts the entries of a chain behind after, up to last. It returns the number of the last one.
+// read counts the entries of a chain behind after, up to last. It returns the number of the last one. If some were trimmed, the next entry may be behind last: it does
+// not count here, because it counts later.
 func (m *Memory) read(ctx context.Context, node string, after, last uint64, t *tally) (to uint64, err error) {
 	for to = after; to < last; {
-		began := time.Now()
-		next, err := receipt.ReadSome(ctx, m.o.Store, node, to, int(min(pieceEntries, last-to)), func(e *receipt.ChainEntry) bool { //nolint:gosec // it is small
+		began, before := time.Now(), to
+		_, err := receipt.ReadSome(ctx, m.o.Store, node, to, int(min(pieceEntries, last-to)), func(e *receipt.ChainEntry) bool { //nolint:gosec // it is small
+			if e.Seq > last {
+				return false
+			}
 			t.count(e)
+			to = e.Seq
 			return true
 		})
 		if err != nil {
 			return to, err
 		}
-		if next == to {
+		if to == before {
 			break
 		}
-		if to = next; to < last {
+		if to < last {
 			if err := rest(ctx, time.Since(began)); err != nil {
 				return to, err
 			}
@@ -161,17 +180,38 @@ func rest(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// write adds to the pages what the tally has counted of the chain's entries behind after, up to to. Then it writes the mark.
-func (m *Memory) write(ctx context.Context, node string, after, to uint64, t *tally) error {
+// write adds to the pages what the tally has counted of the chain's entries behind after, up to to. It adds pages that cannot be written to failed, and leaves out those
+// that are there. If there are none, it writes the mark.
+func (m *Memory) write(ctx context.Context, node string, after, to uint64, t *tally, failed map[pageKey]error) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	for _, k := range slices.SortedFunc(maps.Keys(t.pages), pageKey.compare) {
-		if err := m.addTo(ctx, k, node, after, to, t.pages[k]); err != nil {
-			return err
+		if failed[k] != nil {
+			continue
 		}
+		err := m.addTo(ctx, k, node, after, to, t.pages[k])
+		switch {
+		case err == nil, m.leavesOut(k, err):
+		case ctx.Err() != nil:
+			return err
+		default:
+			failed[k] = err
+		}
+	}
+	if len(failed) > 0 {
+		return nil
 	}
 	_, err := m.o.Store.Apply(ctx, markOf(node, to))
 	return err
+}
+
+// leavesOut reports whether the page can never be written by this version, and logs it.
+func (m *Memory) leavesOut(k pageKey, err error) bool {
+	never := errors.Is(err, errFormat) || errors.Is(err, store.ErrInvalid)
+	if never {
+		m.o.Log.Error("receipts are not counted, because their page of the memory cannot be written; \"switchboard memory rebuild\" of the latest version counts them", "tenant", k.tenant, "day", k.day, "err", err)
+	}
+	return never
 }
 
 // markOf returns the change that writes the mark of a chain. An older mark may replace a newer one: then entries are read again, and are not counted again.
@@ -200,6 +240,8 @@ func (m *Memory) addTo(ctx context.Context, k pageKey, node string, after, to ui
 	})
 }
 
+var errBusy = errors.New("other processes write it all the time")
+
 // update changes a page by compare-and-set. next returns the page to write in the place of the one that it gets, or nil for no write.
 func (m *Memory) update(ctx context.Context, k pageKey, next func(*page) (*page, error)) error {
 	ttl := time.Until(k.day.Start().Add(24*time.Hour + Keep))
@@ -207,17 +249,18 @@ func (m *Memory) update(ctx context.Context, k pageKey, next func(*page) (*page,
 		return nil
 	}
 	for range maxConflicts {
-		v, err := m.o.Store.Value(ctx, k.key())
-		if ignoreUnopened(err) != nil {
-			return err
+		v, unopened := m.o.Store.Value(ctx, k.key())
+		if ignoreUnopened(unopened) != nil {
+			return unopened
 		}
 		now, err := decodePage(v.Data)
-		switch {
+		switch err = cmp.Or(unopened, err); {
 		case errors.Is(err, errFormat):
 			return fmt.Errorf("the page of %s: %w", k.day, err)
 		case err != nil:
-			m.o.Log.Error("a page of the memory cannot be read and begins anew; \"switchboard memory rebuild\" counts its receipts again", "tenant", k.tenant, "day", k.day, "err", err)
+			m.o.Log.Error("a page of the memory cannot be read and begins anew; \"switchboard memory rebuild\" counts its receipts again if none was removed", "tenant", k.tenant, "day", k.day, "err", err)
 			now = newPage()
+			now.anew = true
 		}
 		p, err := next(now)
 		if err != nil || p == nil {
@@ -228,5 +271,5 @@ func (m *Memory) update(ctx context.Context, k pageKey, next func(*page) (*page,
 			return err
 		}
 	}
-	return store.ErrConflict
+	return errBusy
 }

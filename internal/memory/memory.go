@@ -36,7 +36,7 @@ const (
 	parts       = 16  // of a tenant's tools
 	maxTools    = 32  // of a part and a day; calls of further tools are counted together
 	maxPatterns = 24  // of a tool and a day
-	maxGaps     = 128 // of a tenant and a day
+	maxGaps     = 128 // of a tenant, a day and a kind
 	maxChanges  = 64  // of a tenant and a day; the oldest ones are dropped
 	maxName     = 256 // bytes of a name
 )

@@ -1,6 +1,7 @@
 package memory_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -179,7 +180,7 @@ func remembered(t testing.TB, m *memory.Memory) *counted {
 	for _, tenant := range append([]switchboard.TenantID{""}, tenants...) {
 		for _, server := range []switchboard.ServerID{"mail", "web", "other"} {
 			for _, tool := range []string{"send", "find", "get", "passed"} {
-				days, err := m.Tool(ctx, tenant, switchboard.ToolID{Server: server, Name: tool}, span)
+				days, _, err := m.Tool(ctx, tenant, switchboard.ToolID{Server: server, Name: tool}, span)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -198,14 +199,14 @@ func remembered(t testing.TB, m *memory.Memory) *counted {
 				}
 			}
 		}
-		gaps, err := m.Gaps(ctx, tenant, span)
+		gaps, _, err := m.Gaps(ctx, tenant, span)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, g := range gaps {
 			c.gaps[fmt.Sprintf("%s %s %s", tenant, g.Kind, g.Name)] = g.Count
 		}
-		changes, err := m.Changes(ctx, tenant, span)
+		changes, _, err := m.Changes(ctx, tenant, span)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -293,6 +294,85 @@ func openFile(t testing.TB) store.Store {
 	return s
 }
 
+// A faulty store fails for the chain or the group of pages that is named.
+type faulty struct {
+	store.Store
+	chain, group string
+}
+
+func (f *faulty) Read(ctx context.Context, name string, after uint64, limit int) ([]store.Entry, error) {
+	if name == f.chain {
+		return nil, fmt.Errorf("%w: a bad sector", store.ErrUnavailable)
+	}
+	return f.Store.Read(ctx, name, after, limit)
+}
+
+func (f *faulty) Value(ctx context.Context, k store.Key) (store.Value, error) {
+	if k.Group == f.group {
+		return store.Value{}, fmt.Errorf("%w: a bad sector", store.ErrUnavailable)
+	}
+	return f.Store.Value(ctx, k)
+}
+
+func TestABadChainOrPageDoesNotStopTheOthers(t *testing.T) {
+	month := now.Format("2006-01")
+	for name, bad := range map[string]faulty{
+		"chain": {chain: "receipts/n1"},
+		"page":  {group: "memory/acme/gaps/" + month},
+	} {
+		s, r := store.NewMemory(), rand.New(rand.NewPCG(25, 26))
+		a, b := openChain(t, s, "n1"), openChain(t, s, "n2")
+		fill(t, a, r, 17_000) // two chunks
+		fill(t, b, r, 100)
+		bad.Store = s
+		if err := newMemory(&bad).Fold(t.Context()); err == nil || !strings.Contains(err.Error(), "node n1") || !strings.Contains(err.Error(), "a bad sector") {
+			t.Errorf("%s: %v", name, err)
+		}
+		got, want := remembered(t, newMemory(s)), newCounted()
+		for e, err := range receipt.List(t.Context(), s, receipt.Query{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if name == "page" || e.Node == "n2" {
+				want.count(&e)
+			}
+		}
+		if !reflect.DeepEqual(got.tools, want.tools) {
+			t.Errorf("%s: the memory has %d tools, want the %d of what can be read", name, len(got.tools), len(want.tools))
+		}
+		if at, err := memory.Folded(t.Context(), s, "n1"); err != nil || at != 0 {
+			t.Errorf("%s: n1 is folded up to %d: %v", name, at, err)
+		}
+		if err := newMemory(s).Fold(t.Context()); err != nil { // it is mended
+			t.Fatal(err)
+		}
+		mustAgree(t, newMemory(s), countReceipts(t, s))
+	}
+}
+
+// A replica of an older version leaves the pages of a later one alone, and goes on: otherwise nothing could be trimmed.
+func TestAPageOfALaterVersionDoesNotStopTheFold(t *testing.T) {
+	s := store.NewMemory()
+	fill(t, openChain(t, s, "n1"), rand.New(rand.NewPCG(27, 28)), 100)
+	key, later := store.Key{Group: "memory/acme/gaps/" + now.Format("2006-01"), Name: now.Format("02")}, []byte{99, 1}
+	if _, err := s.Apply(t.Context(), store.Change{Group: key.Group, Writes: []store.Write{{Name: key.Name, Was: store.Any, Data: later}}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := newMemory(s).Fold(t.Context()); err != nil {
+		t.Error(err)
+	}
+	last, _ := receipt.Last(t.Context(), s, "n1")
+	if at, err := memory.Folded(t.Context(), s, "n1"); err != nil || at != last {
+		t.Errorf("%d of %d receipts are folded: %v", at, last, err)
+	}
+	if done, err := newMemory(s).Rebuild(t.Context()); err != nil || done.Pages == 0 {
+		t.Errorf("rebuilt %+v: %v", done, err)
+	}
+	if v, err := s.Value(t.Context(), key); err != nil || !bytes.Equal(v.Data, later) {
+		t.Errorf("the page became %x: %v", v.Data, err)
+	}
+}
+
 func TestSeveralFoldersWithoutALeaseCountEachReceiptOnce(t *testing.T) {
 	s := store.NewMemory()
 	var writing, folding sync.WaitGroup
@@ -375,7 +455,7 @@ func TestTrimmingReceiptsLeavesTheTotals(t *testing.T) {
 	s, r := store.NewMemory(), rand.New(rand.NewPCG(5, 6))
 	chain := openChain(t, s, "n1")
 	fill(t, chain, r, 500)
-	keep := receipt.Retention{MaxBytes: 1, Folded: func(ctx context.Context, node string) (uint64, error) { return memory.Folded(ctx, s, node) }}
+	keep := foldedOnly(s)
 	if gone, err := chain.Trim(t.Context(), keep); err != nil || gone != 0 {
 		t.Fatalf("%d receipts that are not folded were trimmed: %v", gone, err)
 	}
@@ -412,6 +492,137 @@ func TestTrimmingReceiptsLeavesTheTotals(t *testing.T) {
 	mustAgree(t, m, want)
 }
 
+// A rebuild that cannot count today must not say that today is counted: a trim would remove its receipts.
+func TestARebuildKeepsReceiptsThatItDoesNotCount(t *testing.T) {
+	s, r := store.NewMemory(), rand.New(rand.NewPCG(17, 18))
+	chain, m := openChain(t, s, "n1"), newMemory(s)
+	fill(t, chain, r, 500)
+	if err := m.Fold(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want := countReceipts(t, s)
+	fill(t, chain, r, 100)
+	trimFolded(t, s, chain)
+	for e, err := range receipt.List(t.Context(), s, receipt.Query{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		want.count(&e)
+	}
+	if _, err := m.Rebuild(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if gone, err := chain.Trim(t.Context(), foldedOnly(s)); err != nil || gone != 0 {
+		t.Errorf("%d receipts that are not counted were trimmed: %v", gone, err)
+	}
+	if err := m.Fold(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mustAgree(t, m, want)
+}
+
+// foldedOnly lets a trim remove all receipts that are folded.
+func foldedOnly(s store.Store) receipt.Retention {
+	return receipt.Retention{MaxAge: time.Nanosecond, Folded: func(ctx context.Context, node string) (uint64, error) { return memory.Folded(ctx, s, node) }}
+}
+
+// trimFolded removes the receipts that are folded; there must be some.
+func trimFolded(t testing.TB, s store.Store, chain *receipt.Chain) {
+	t.Helper()
+	if gone, err := chain.Trim(context.Background(), foldedOnly(s)); err != nil || gone == 0 {
+		t.Errorf("%d receipts were trimmed: %v", gone, err)
+	}
+}
+
+// A readStore calls before once, before its nth read of receipts.
+type readStore struct {
+	store.Store
+	left   int
+	before func()
+}
+
+func (r *readStore) Read(ctx context.Context, name string, after uint64, limit int) ([]store.Entry, error) {
+	if r.left--; r.left == 0 {
+		r.before()
+	}
+	return r.Store.Read(ctx, name, after, limit)
+}
+
+func TestATrimDuringARebuildLeavesTheTotals(t *testing.T) {
+	for _, read := range []int{2, 4} { // behind the look for the first day, and while the day is counted
+		s := store.NewMemory()
+		chain, m := openChain(t, s, "n1"), newMemory(s)
+		fill(t, chain, rand.New(rand.NewPCG(19, 20)), 500)
+		if err := m.Fold(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		want := countReceipts(t, s)
+		trimmed := &readStore{Store: s, left: read, before: func() { trimFolded(t, s, chain) }}
+		if done, err := newMemory(trimmed).Rebuild(t.Context()); err != nil || !done.Trimmed || done.Pages > 0 {
+			t.Errorf("read %d: rebuilt %+v: %v", read, done, err)
+		}
+		mustAgree(t, m, want)
+	}
+}
+
+// Receipts that are folded and trimmed while a rebuild replaces their page are counted in that page alone: it stays as it is.
+func TestATrimOfWhatWasFoldedDuringARebuildLeavesTheTotals(t *testing.T) {
+	s, r := store.NewMemory(), rand.New(rand.NewPCG(21, 22))
+	chain, m := openChain(t, s, "n1"), newMemory(s)
+	fill(t, chain, r, 500)
+	if err := m.Fold(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var want *counted
+	late := &interrupted{Store: s, before: func() {
+		fill(t, chain, r, 300)
+		if err := m.Fold(t.Context()); err != nil {
+			t.Error(err)
+		}
+		want = countReceipts(t, s)
+		trimFolded(t, s, chain)
+	}}
+	if done, err := newMemory(late).Rebuild(t.Context()); err != nil || !done.Trimmed {
+		t.Errorf("rebuilt %+v: %v", done, err)
+	}
+	mustAgree(t, m, want)
+}
+
+// Where a trim has left a gap, the next entry is not one of those that were to be read.
+func TestAnEntryBehindAGapCountsOnce(t *testing.T) {
+	s, r := store.NewMemory(), rand.New(rand.NewPCG(23, 24))
+	chain, m := openChain(t, s, "n1"), newMemory(s)
+	fill(t, chain, r, 300)
+	if err := m.Fold(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want := countReceipts(t, s)
+	fill(t, chain, r, 300)
+	// The mark is an older one, so the fold finds that its pages have counted a part, and reads the rest again for each.
+	if _, err := s.Apply(t.Context(), store.Change{Group: "memory", Writes: []store.Write{{Name: "n1", Was: store.Any, Data: []byte("0")}}}); err != nil {
+		t.Fatal(err)
+	}
+	gap := &readStore{Store: s, left: 4, before: func() {
+		fill(t, chain, r, 300)
+		if err := s.Trim(t.Context(), "receipts/n1", 651); err != nil {
+			t.Error(err)
+		}
+	}}
+	if err := newMemory(gap).Fold(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Fold(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for e, err := range receipt.List(t.Context(), s, receipt.Query{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		want.count(&e)
+	}
+	mustAgree(t, m, want)
+}
+
 func TestARebuildCountsTheReceiptsAgainBesideTheFold(t *testing.T) {
 	s, r := store.NewMemory(), rand.New(rand.NewPCG(7, 8))
 	chain := openChain(t, s, "n1")
@@ -421,8 +632,8 @@ func TestARebuildCountsTheReceiptsAgainBesideTheFold(t *testing.T) {
 		t.Fatal(err)
 	}
 	damage(t, s)
-	if err := func() error { _, err := m.Gaps(t.Context(), "acme", memory.LastDays(2, now)); return err }(); err == nil || !strings.Contains(err.Error(), "memory rebuild") {
-		t.Errorf("a damaged page is read: %v", err)
+	if _, lacks, err := m.Gaps(t.Context(), "acme", memory.LastDays(2, now)); err != nil || len(lacks.Unreadable) != 1 {
+		t.Errorf("a damaged page is read: %v %v", lacks, err)
 	}
 	var folding sync.WaitGroup
 	ctx, stop := context.WithCancel(t.Context())
@@ -493,9 +704,147 @@ func damage(t *testing.T, s store.Store) {
 	}
 }
 
+func TestADamagedPageIsLeftOutAndItsDayNamed(t *testing.T) {
+	s := store.NewMemory()
+	memory.Fill(t, s, "acme", 3, 20)
+	bad, span := memory.DayOf(time.Now())-1, memory.LastDays(5, time.Now())
+	err := s.Dump(t.Context(), func(r store.Record) error {
+		if r.Name != bad.Start().Format("02") {
+			return nil
+		}
+		data := slices.Clone(r.Value.Data)
+		_, err := s.Apply(t.Context(), store.Change{Group: r.Group, Writes: []store.Write{{Name: r.Name, Was: store.Any, Data: data[:len(data)-1]}}})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, id := newMemory(s), switchboard.ToolID{Server: "server", Name: "tool_7"}
+	days, lacks, err := m.Tool(t.Context(), "acme", id, span)
+	if err != nil || len(days) != 2 || !slices.Equal(lacks.Unreadable, []memory.Day{bad}) || len(lacks.Crowded) > 0 {
+		t.Errorf("tool: %d days, %v, %v", len(days), lacks, err)
+	}
+	sums, lacks, err := m.Tools(t.Context(), "acme", []switchboard.ToolID{id, {Server: "server", Name: "tool_8"}}, span)
+	if err != nil || sums[id].Attempts() != memory.Sum(days).Attempts() || !slices.Equal(lacks.Unreadable, []memory.Day{bad}) {
+		t.Errorf("tools: %v, %v, %v", sums, lacks, err)
+	}
+	gaps, lacks, err := m.Gaps(t.Context(), "acme", span)
+	if err != nil || len(gaps) == 0 || gaps[0].Days != 2 || !slices.Equal(lacks.Unreadable, []memory.Day{bad}) {
+		t.Errorf("gaps: %d, %v, %v", len(gaps), lacks, err)
+	}
+	changes, lacks, err := m.Changes(t.Context(), "acme", span)
+	if err != nil || len(changes) != 2*64 || !slices.Equal(lacks.Unreadable, []memory.Day{bad}) {
+		t.Errorf("changes: %d, %v, %v", len(changes), lacks, err)
+	}
+}
+
+// The fold counts further calls of the day, but what the damaged page had counted is missing until a rebuild.
+func TestAPageThatBeganAnewIsNamedUntilARebuild(t *testing.T) {
+	s, r := store.NewMemory(), rand.New(rand.NewPCG(29, 30))
+	chain, m := openChain(t, s, "n1"), newMemory(s)
+	fill(t, chain, r, 300)
+	if err := m.Fold(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	damage(t, s)
+	for range 2 {
+		fill(t, chain, r, 300)
+		if err := m.Fold(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if gaps, lacks, err := m.Gaps(t.Context(), "acme", memory.LastDays(2, now)); err != nil || len(gaps) == 0 || !slices.Equal(lacks.Unreadable, []memory.Day{memory.DayOf(now)}) {
+			t.Errorf("%d gaps, %v, %v", len(gaps), lacks, err)
+		}
+	}
+	if _, err := m.Rebuild(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mustAgree(t, m, countReceipts(t, s))
+	if _, lacks, err := m.Gaps(t.Context(), "acme", memory.LastDays(2, now)); err != nil || len(lacks.Unreadable) > 0 {
+		t.Errorf("after the rebuild: %v, %v", lacks, err)
+	}
+}
+
+func TestADayWithMoreToolsThanAreKeptIsNamed(t *testing.T) {
+	for tools, crowded := range map[int]bool{20: false, 1000: true} {
+		s := store.NewMemory()
+		memory.Fill(t, s, "acme", 1, tools)
+		days, lacks, err := newMemory(s).Tool(t.Context(), "acme", switchboard.ToolID{Server: "server", Name: "tool_999"}, memory.LastDays(2, time.Now()))
+		if err != nil || len(days) > 0 || crowded != slices.Equal(lacks.Crowded, []memory.Day{memory.DayOf(time.Now())}) {
+			t.Errorf("%d tools: %d days, %v, %v", tools, len(days), lacks, err)
+		}
+	}
+}
+
+func TestEveryNameThatTheCatalogAllowsIsCounted(t *testing.T) {
+	s := store.NewMemory()
+	chain, m := openChain(t, s, "n1"), newMemory(s)
+	names := []string{"find", "find all!", "find#2", "a/b", "{x}+y", "\u67e5\u627e"}
+	for _, name := range append(names, "find\u200b") { // the catalog refuses the last one
+		if _, err := chain.Write(t.Context(), &receipt.Receipt{Kind: receipt.Call, Tenant: "acme", Method: "tools/call", Server: "web", Tool: name, Outcome: receipt.OK}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := m.Fold(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if days, _, err := m.Tool(t.Context(), "acme", switchboard.ToolID{Server: "web", Name: name}, memory.LastDays(2, now)); err != nil || memory.Sum(days).Attempts() != 1 {
+			t.Errorf("%q: %d days, %v", name, len(days), err)
+		}
+	}
+}
+
+func TestAgentsCrowdOutNoRequirements(t *testing.T) {
+	s := store.NewMemory()
+	chain, m := openChain(t, s, "n1"), newMemory(s)
+	for i := range 300 {
+		chain.Add(&receipt.Receipt{Kind: receipt.Ask, Tenant: "acme", Capability: fmt.Sprint("junk.", i)})
+	}
+	if _, err := chain.Write(t.Context(), &receipt.Receipt{Kind: receipt.Decision, Tenant: "acme", Outcome: receipt.Refused, Unmet: []string{"read files"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Fold(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	gaps, _, err := m.Gaps(t.Context(), "acme", memory.LastDays(2, now))
+	if err != nil || len(gaps) > 130 || !slices.ContainsFunc(gaps, func(g memory.SeenGap) bool { return g.Name == "read files" }) {
+		t.Errorf("%d gaps: %v", len(gaps), err)
+	}
+}
+
+// A listing store counts the lists of pages.
+type listing struct {
+	store.Store
+	lists int
+}
+
+func (l *listing) List(ctx context.Context, group string) ([]store.NamedValue, error) {
+	l.lists++
+	return l.Store.List(ctx, group)
+}
+
+func TestManyToolsAreReadFromEachPageOnce(t *testing.T) {
+	s := &listing{Store: store.NewMemory()}
+	memory.Fill(t, s, "acme", 1, 200)
+	var ids []switchboard.ToolID
+	for i := range 200 {
+		ids = append(ids, switchboard.ToolID{Server: "server", Name: fmt.Sprint("tool_", i)})
+	}
+	sums, _, err := newMemory(s).Tools(t.Context(), "acme", append(ids, ids...), memory.LastDays(1, time.Now()))
+	if err != nil || len(sums) != 200 || s.lists != 16 {
+		t.Errorf("%d tools in %d lists: %v", len(sums), s.lists, err)
+	}
+	for id, n := range sums {
+		if n.Attempts() != 40 {
+			t.Errorf("%s has %d attempts", id, n.Attempts())
+		}
+	}
+}
+
 // No text of an argument, a result or an error is in the store's pages, whatever receipts say.
 func TestNoTextOfACallIsInTheMemory(t *testing.T) {
-	const canary = "CANARY!7f3a"
+	const canary = "CANARY§7f3a"
 	s := store.NewMemory()
 	chain := openChain(t, s, "n1")
 	for _, r := range []receipt.Receipt{

@@ -17,7 +17,7 @@ import (
 
 // A page holds what one UTC day came to, for one part of a tenant. Encoded, with every number as a uvarint and every text behind its length, it is
 //
-//	format   1 byte: 1
+//	format   1 byte: 1; 2 if the page began anew, because the one before it was damaged
 //	cursors  their number; for each: the node, the number of the last entry of its chain that is counted
 //	tools    their number; for each: its id, and its totals behind their length:
 //	         the outcomes, kept, cost, last success; the number of buckets, for each: its distance from the one before, its count;
@@ -27,13 +27,17 @@ import (
 //
 // Sightings are a count, the second of the first one, and the seconds from there to the last one. Lists are sorted, so equal pages have equal bytes.
 type page struct {
+	anew    bool // the page before it was damaged, so some entries that the cursors name are not counted
 	cursors map[string]uint64
 	tools   map[string]*Totals // "" is all tools beyond maxTools
 	gaps    map[Gap]Sightings
 	changes []ServedChange // sorted by time
 }
 
-const pageFormat = 1
+const (
+	pageFormat = 1
+	anewFormat = 2 // of a page that began anew
+)
 
 var (
 	errFormat  = errors.New("it is in the format of a later version")
@@ -57,12 +61,21 @@ func (p *page) totals(tool string) *Totals {
 	return p.tools[tool]
 }
 
-// addGap counts a gap. Gaps beyond maxGaps count as one without a name.
+// addGap counts a gap. Gaps of a kind beyond maxGaps count as one without a name: so agents, who ask for anything, crowd out no requirements.
 func (p *page) addGap(g Gap, s Sightings) {
-	if _, known := p.gaps[g]; !known && len(p.gaps) >= maxGaps {
+	if _, known := p.gaps[g]; !known && len(p.gaps) >= maxGaps && p.gapsOf(g.Kind) >= maxGaps {
 		g.Name = strange
 	}
 	p.gaps[g] = p.gaps[g].add(s)
+}
+
+func (p *page) gapsOf(kind GapKind) (n int) {
+	for g := range p.gaps {
+		if g.Kind == kind {
+			n++
+		}
+	}
+	return n
 }
 
 // addChange notes a change, and forgets the oldest ones beyond maxChanges.
@@ -92,6 +105,9 @@ func (g Gap) compare(h Gap) int {
 // encode returns the page as the store keeps it.
 func (p *page) encode() []byte {
 	b := []byte{pageFormat}
+	if p.anew {
+		b[0] = anewFormat
+	}
 	b = appendLen(b, len(p.cursors))
 	for _, node := range slices.Sorted(maps.Keys(p.cursors)) {
 		b = binary.AppendUvarint(appendText(b, node), p.cursors[node])
@@ -213,6 +229,7 @@ const (
 // decodePage reads a page. No bytes are an empty page.
 func decodePage(data []byte) (*page, error) {
 	p := newPage()
+	p.anew = isAnew(data)
 	err := readPage(data, p.cursors, func(tool string, totals []byte) bool {
 		t, ok := decodeTotals(totals)
 		if ok {
@@ -223,15 +240,18 @@ func decodePage(data []byte) (*page, error) {
 	return p, err
 }
 
+// isAnew reports whether an encoded page began anew.
+func isAnew(data []byte) bool { return len(data) > 0 && data[0] == anewFormat }
+
 // readPage reads a page. Each part that the caller does not want is nil. tool gets the encoded totals, and reports whether they are valid.
 func readPage(data []byte, cursors map[string]uint64, tool func(id string, totals []byte) bool, gap func(Gap, Sightings), change func(ServedChange)) error {
 	if len(data) == 0 {
 		return nil
 	}
-	if data[0] > pageFormat {
+	if data[0] > anewFormat {
 		return errFormat
 	}
-	d := &pageDecoder{rest: data[1:], bad: data[0] != pageFormat}
+	d := &pageDecoder{rest: data[1:], bad: data[0] < pageFormat}
 	for range d.length(maxCursors) {
 		if node, n := d.text(), d.number(); cursors != nil {
 			cursors[node] = n
@@ -243,7 +263,7 @@ func readPage(data []byte, cursors map[string]uint64, tool func(id string, total
 			return errDamaged
 		}
 	}
-	for range d.length(maxGaps + 2) {
+	for range d.length(2*maxGaps + 2) {
 		kind := Requirement
 		if d.number() == 1 {
 			kind = Request

@@ -2,7 +2,7 @@ package memory
 
 import (
 	"context"
-	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -22,22 +22,69 @@ type ToolDay struct {
 	Totals
 }
 
+// Missing says what an answer lacks. Both lists are sorted.
+type Missing struct {
+	Unreadable []Day // a page of the day is damaged, or began anew after it was
+	Crowded    []Day // more tools were called than the page of a part keeps, so any tool may lack calls
+}
+
 // Tool returns the days of the span with attempts at the tool or results that were kept, the oldest first.
-func (m *Memory) Tool(ctx context.Context, tenant switchboard.TenantID, id switchboard.ToolID, s DaySpan) (days []ToolDay, err error) {
-	want := id.String()
-	err = m.eachPage(ctx, tenant, partOf(want), s, func(day Day, data []byte) error {
-		return readPage(data, nil, func(tool string, totals []byte) bool {
-			if tool != want {
-				return true
+func (m *Memory) Tool(ctx context.Context, tenant switchboard.TenantID, id switchboard.ToolID, s DaySpan) (days []ToolDay, _ Missing, err error) {
+	lacks, err := m.eachTool(ctx, tenant, []switchboard.ToolID{id}, s, func(_ switchboard.ToolID, day Day, t *Totals) { days = append(days, ToolDay{day, *t}) })
+	return days, lacks, err
+}
+
+// Tools returns the totals of each of the tools in the span. It reads each page once.
+func (m *Memory) Tools(ctx context.Context, tenant switchboard.TenantID, ids []switchboard.ToolID, s DaySpan) (map[switchboard.ToolID]*Totals, Missing, error) {
+	sums := map[switchboard.ToolID]*Totals{}
+	for _, id := range ids {
+		sums[id] = &Totals{}
+	}
+	lacks, err := m.eachTool(ctx, tenant, ids, s, func(id switchboard.ToolID, _ Day, t *Totals) { sums[id].Add(t) })
+	return sums, lacks, err
+}
+
+// eachTool calls see with the days of the tools: of each tool, the oldest first.
+func (m *Memory) eachTool(ctx context.Context, tenant switchboard.TenantID, ids []switchboard.ToolID, s DaySpan, see func(switchboard.ToolID, Day, *Totals)) (lacks Missing, err error) {
+	byPart := map[string]map[string]switchboard.ToolID{}
+	for _, id := range ids {
+		part := partOf(id.String())
+		if byPart[part] == nil {
+			byPart[part] = map[string]switchboard.ToolID{}
+		}
+		byPart[part][id.String()] = id
+	}
+	for _, part := range slices.Sorted(maps.Keys(byPart)) {
+		wanted := byPart[part]
+		err := m.eachPage(ctx, tenant, part, s, &lacks, func(day Day, data []byte) error {
+			found, crowded := map[switchboard.ToolID]*Totals{}, false
+			err := readPage(data, nil, func(tool string, totals []byte) bool {
+				crowded = crowded || tool == ""
+				id, ok := wanted[tool]
+				if !ok {
+					return true
+				}
+				found[id], ok = decodeTotals(totals)
+				return ok
+			}, nil, nil)
+			if err != nil {
+				return err
 			}
-			t, ok := decodeTotals(totals)
-			if ok {
-				days = append(days, ToolDay{day, *t})
+			if crowded {
+				lacks.Crowded = append(lacks.Crowded, day)
 			}
-			return ok
-		}, nil, nil)
-	})
-	return days, err
+			for id, t := range found {
+				see(id, day, t)
+			}
+			return nil
+		})
+		if err != nil {
+			return Missing{}, err
+		}
+	}
+	slices.Sort(lacks.Unreadable)
+	slices.Sort(lacks.Crowded)
+	return Missing{slices.Compact(lacks.Unreadable), slices.Compact(lacks.Crowded)}, nil
 }
 
 // Sum returns the totals of all days.
@@ -57,16 +104,21 @@ type SeenGap struct {
 }
 
 // Gaps returns the gaps of the span, those that were seen most often first.
-func (m *Memory) Gaps(ctx context.Context, tenant switchboard.TenantID, s DaySpan) ([]SeenGap, error) {
+func (m *Memory) Gaps(ctx context.Context, tenant switchboard.TenantID, s DaySpan) (_ []SeenGap, lacks Missing, err error) {
 	all := map[Gap]*SeenGap{}
-	err := m.eachPage(ctx, tenant, gapPart, s, func(_ Day, data []byte) error {
-		return readPage(data, nil, nil, func(g Gap, s Sightings) {
+	err = m.eachPage(ctx, tenant, gapPart, s, &lacks, func(_ Day, data []byte) error {
+		p, err := decodePage(data)
+		if err != nil {
+			return err
+		}
+		for g, s := range p.gaps {
 			if all[g] == nil {
 				all[g] = &SeenGap{Gap: g}
 			}
 			all[g].Sightings = all[g].add(s)
 			all[g].Days++
-		}, nil)
+		}
+		return nil
 	})
 	rows := make([]SeenGap, 0, len(all))
 	for _, g := range all {
@@ -81,19 +133,23 @@ func (m *Memory) Gaps(ctx context.Context, tenant switchboard.TenantID, s DaySpa
 		}
 		return a.Gap.compare(b.Gap)
 	})
-	return rows, err
+	return rows, lacks, err
 }
 
 // Changes returns the changes of the span that receipts of the tenant name, the oldest first; for the empty tenant those of the whole installation.
-func (m *Memory) Changes(ctx context.Context, tenant switchboard.TenantID, s DaySpan) (all []ServedChange, err error) {
-	err = m.eachPage(ctx, tenant, gapPart, s, func(_ Day, data []byte) error {
-		return readPage(data, nil, nil, nil, func(c ServedChange) { all = append(all, c) })
+func (m *Memory) Changes(ctx context.Context, tenant switchboard.TenantID, s DaySpan) (all []ServedChange, lacks Missing, err error) {
+	err = m.eachPage(ctx, tenant, gapPart, s, &lacks, func(_ Day, data []byte) error {
+		p, err := decodePage(data)
+		if err == nil {
+			all = append(all, p.changes...)
+		}
+		return err
 	})
-	return all, err
+	return all, lacks, err
 }
 
-// eachPage calls see with the pages of a part in the span, the oldest first.
-func (m *Memory) eachPage(ctx context.Context, tenant switchboard.TenantID, part string, s DaySpan, see func(day Day, data []byte) error) error {
+// eachPage calls see with the pages of a part in the span, the oldest first. A page that see cannot read is left out, and its day is noted in lacks.
+func (m *Memory) eachPage(ctx context.Context, tenant switchboard.TenantID, part string, s DaySpan, lacks *Missing, see func(day Day, data []byte) error) error {
 	s.From = max(s.From, oldest(time.Now()))
 	for from := s.From; from <= s.To; {
 		first := from.Start().AddDate(0, 0, 1-from.Start().Day())
@@ -107,8 +163,8 @@ func (m *Memory) eachPage(ctx context.Context, tenant switchboard.TenantID, part
 			if err != nil || day < s.From || day > s.To {
 				continue
 			}
-			if err := see(day, row.Data); err != nil {
-				return fmt.Errorf("the page of %s cannot be read: %w; \"switchboard memory rebuild\" counts its receipts again", day, err)
+			if err := see(day, row.Data); err != nil || isAnew(row.Data) {
+				lacks.Unreadable = append(lacks.Unreadable, day)
 			}
 		}
 		from = DayOf(first.AddDate(0, 1, 0))

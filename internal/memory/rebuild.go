@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -12,7 +13,7 @@ import (
 
 // A Rebuilt says what Rebuild has done.
 type Rebuilt struct {
-	From     Day    `json:"from"` // the first day that was counted again
+	From     Day    `json:"from"` // all days from it on were counted again
 	To       Day    `json:"to"`
 	Receipts uint64 `json:"receipts"`
 	Pages    int    `json:"pages"`
@@ -34,20 +35,16 @@ func (m *Memory) Rebuild(ctx context.Context) (done Rebuilt, err error) {
 	}
 	done.From, done.To = max(done.From, oldest(now)), DayOf(now)+1 // the clock of a replica may be ahead
 	for day := done.From; day <= done.To; day++ {
-		if err := m.rebuildDay(ctx, day, extents, &done); err != nil {
+		err := m.rebuildDay(ctx, day, extents, &done)
+		switch {
+		case errors.Is(err, errTrimmed):
+			done.Trimmed, done.From = true, day+1
+		case err != nil:
 			return done, err
 		}
 	}
 	done.To = DayOf(now)
-	for node, e := range extents { // every day has counted the chain up to there
-		if was, err := Folded(ctx, m.o.Store, node); err != nil || was >= e.Last {
-			continue
-		}
-		if _, err := m.o.Store.Apply(ctx, markOf(node, e.Last)); err != nil {
-			return done, err
-		}
-	}
-	return done, nil
+	return done, nil // the marks stay: receipts of days before From may be uncounted
 }
 
 // firstWholeDay returns the first day of which no chain was trimmed, up to last.
@@ -70,9 +67,33 @@ func (m *Memory) firstWholeDay(ctx context.Context, extents map[string]receipt.E
 	return max(begins, whole), trimmed, nil
 }
 
-// rebuildDay counts one day again. extents are those of before: of the entries up to there, none of this day is missed.
+// errTrimmed says that receipts of a day were removed while they were counted again.
+var errTrimmed = errors.New("receipts of the day were removed meanwhile")
+
+// checkWhole returns errTrimmed if receipts of the day were removed since the chains had the extents.
+func (m *Memory) checkWhole(ctx context.Context, day Day, since map[string]receipt.Extent) error {
+	now, err := receipt.Extents(ctx, m.o.Store)
+	if err != nil {
+		return err
+	}
+	moved := false
+	for node, e := range since {
+		moved = moved || now[node].First != e.First
+	}
+	if !moved {
+		return nil
+	}
+	first, _, err := m.firstWholeDay(ctx, now, day)
+	if err == nil && first > day {
+		return errTrimmed
+	}
+	return err
+}
+
+// rebuildDay counts one day again. extents are those of before: of the entries up to there, none of this day is missed. errTrimmed says that it has left pages of the
+// day as they were.
 func (m *Memory) rebuildDay(ctx context.Context, day Day, extents map[string]receipt.Extent, done *Rebuilt) error {
-	t, counted, tenants := newTally(day, nil), map[string]uint64{}, map[switchboard.TenantID]bool{}
+	t, counted, receipts, tenants := newTally(day, nil), map[string]uint64{}, uint64(0), map[switchboard.TenantID]bool{}
 	for node, all := range extents {
 		counted[node] = all.Last
 		for e, err := range receipt.List(ctx, m.o.Store, receipt.Query{Node: node, Since: day.Start(), Until: (day + 1).Start()}) {
@@ -82,8 +103,11 @@ func (m *Memory) rebuildDay(ctx context.Context, day Day, extents map[string]rec
 			t.count(&e)
 			tenants[e.Receipt.Tenant] = true
 			counted[node] = max(counted[node], e.Seq)
-			done.Receipts++
+			receipts++
 		}
+	}
+	if err := m.checkWhole(ctx, day, extents); err != nil {
+		return err
 	}
 	for tenant := range tenants {
 		for _, part := range allParts() { // a damaged page may hold what no receipt says
@@ -99,16 +123,21 @@ func (m *Memory) rebuildDay(ctx context.Context, day Day, extents map[string]rec
 		}
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(t.pages), pageKey.compare) {
-		if err := m.replace(ctx, k, counted, t.pages[k]); err != nil {
+		err := m.replace(ctx, k, counted, extents, t.pages[k])
+		switch {
+		case err == nil:
+			done.Pages++
+		case !m.leavesOut(k, err):
 			return err
 		}
-		done.Pages++
 	}
+	done.Receipts += receipts
 	return nil
 }
 
-// replace writes a page that was counted up to these entries. If another process has counted further entries for it meanwhile, they are counted here, too.
-func (m *Memory) replace(ctx context.Context, k pageKey, upTo map[string]uint64, counted *page) error {
+// replace writes a page that was counted up to these entries. If another process has counted further entries for it meanwhile, they are counted here, too. If some of
+// them were removed since the chains had the extents, the page stays, and the error is errTrimmed.
+func (m *Memory) replace(ctx context.Context, k pageKey, upTo map[string]uint64, extents map[string]receipt.Extent, counted *page) error {
 	upTo = maps.Clone(upTo)
 	return m.update(ctx, k, func(was *page) (*page, error) {
 		for node, at := range was.cursors {
@@ -117,6 +146,9 @@ func (m *Memory) replace(ctx context.Context, k pageKey, upTo map[string]uint64,
 			}
 			t := newTally(k.day, &k)
 			if _, err := m.read(ctx, node, upTo[node], at, t); err != nil {
+				return nil, err
+			}
+			if err := m.checkWhole(ctx, k.day, extents); err != nil {
 				return nil, err
 			}
 			if more := t.pages[k]; more != nil {

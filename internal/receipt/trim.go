@@ -16,8 +16,8 @@ type Retention struct {
 	// sample.
 	MaxBytes int64
 
-	// Folded returns the number of the last entry of a chain that other totals have counted. Trim removes none behind it. nil means that there is no such
-	// bound.
+	// Folded returns the number of the last entry of a chain that other totals have counted. Trim removes none behind it, unless the chain has twice MaxBytes:
+	// a total that is missing is better than a full disk. nil means that there is no such bound.
 	Folded func(ctx context.Context, node string) (uint64, error)
 }
 
@@ -32,7 +32,7 @@ func (b *Chain) Trim(ctx context.Context, keep Retention) (gone uint64, err erro
 	if err != nil || span.Last <= span.First {
 		return 0, err
 	}
-	first := span.First
+	first, must := span.First, uint64(0) // entries before must are too many, whatever has counted them
 	if keep.MaxAge > 0 {
 		if first, err = seekTime(ctx, b.writer.store, b.options.Node, span, time.Now().Add(-keep.MaxAge)); err != nil {
 			return 0, err
@@ -45,14 +45,20 @@ func (b *Chain) Trim(ctx context.Context, keep Retention) (gone uint64, err erro
 		}
 		if n := uint64(max(keep.MaxBytes/size, 1)); n < span.Last-span.First+1 {
 			first = max(first, span.Last-n+1)
+			if 2*n < span.Last-span.First+1 {
+				must = span.Last - 2*n + 1
+			}
 		}
 	}
 	if first = min(first, span.Last); keep.Folded != nil && first > span.First {
 		folded, err := keep.Folded(ctx, b.options.Node)
-		if err != nil {
+		if err != nil && must == 0 {
 			return 0, err
 		}
-		first = min(first, folded+1)
+		if first = min(first, folded+1); first < must {
+			b.options.Log.Error("receipts are removed before the memory has counted them, because they have twice the size that is allowed", "node", b.options.Node, "receipts", must-first, "err", err)
+			first = must
+		}
 	}
 	if first <= span.First {
 		return 0, nil

@@ -46,8 +46,9 @@ type Reader struct {
 
 // A viewIndex finds the tools of a tenant by words.
 type viewIndex struct {
-	view  *catalog.View
-	index *search.Index
+	tenant switchboard.TenantID
+	view   *catalog.View
+	index  *search.Index
 }
 
 // New returns a Reader.
@@ -88,6 +89,29 @@ func figuresOf(t *memory.Totals) Figures {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
+// MissingDays are the days of which an answer lacks something.
+type MissingDays struct {
+	Unreadable []string `json:"unreadable" doc:"Days of which calls are missing, because a page of the memory was damaged. switchboard memory rebuild counts them again, if none of their receipts was removed."`
+	Crowded    []string `json:"crowded" doc:"Days on which the tenant called more tools than are kept: not all tools of these days were kept."`
+}
+
+func missingDays(all ...memory.Missing) MissingDays {
+	x := MissingDays{Unreadable: []string{}, Crowded: []string{}}
+	for i := range all {
+		x.Unreadable, x.Crowded = addDays(x.Unreadable, all[i].Unreadable), addDays(x.Crowded, all[i].Crowded)
+	}
+	return x
+}
+
+// addDays adds days to a list that stays sorted, each once.
+func addDays(to []string, days []memory.Day) []string {
+	for _, d := range days {
+		to = append(to, d.String())
+	}
+	slices.Sort(to)
+	return slices.Compact(to)
+}
+
 // A ToolReport says how a tool has done.
 type ToolReport struct {
 	Tenant switchboard.TenantID `json:"tenant"`
@@ -96,6 +120,7 @@ type ToolReport struct {
 	To     string               `json:"to" doc:"The last day, today. Calls appear after some seconds."`
 	Total  Figures              `json:"total"`
 	Days   []DayFigures         `json:"days" doc:"The days with calls, the oldest first."`
+	MissingDays
 }
 
 // DayFigures are the figures of one UTC day.
@@ -111,11 +136,11 @@ func (r *Reader) Tool(ctx context.Context, tenant switchboard.TenantID, id switc
 		return nil, err
 	}
 	span := memory.LastDays(days, time.Now())
-	all, err := r.memory.Tool(ctx, tenant, id, span)
+	all, lacks, err := r.memory.Tool(ctx, tenant, id, span)
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	x := &ToolReport{Tenant: tenant, Tool: id.String(), From: span.From.String(), To: span.To.String(), Total: figuresOf(memory.Sum(all)), Days: []DayFigures{}}
+	x := &ToolReport{Tenant: tenant, Tool: id.String(), From: span.From.String(), To: span.To.String(), Total: figuresOf(memory.Sum(all)), Days: []DayFigures{}, MissingDays: missingDays(lacks)}
 	for i := range all {
 		x.Days = append(x.Days, DayFigures{all[i].Day.String(), figuresOf(&all[i].Totals)})
 	}
@@ -144,6 +169,7 @@ type GapReport struct {
 	To     string               `json:"to"`
 	Gaps   []GapRow             `json:"gaps" doc:"Those that were seen most often first, at most 200."`
 	More   int                  `json:"more" doc:"How many further ones there are."`
+	MissingDays
 }
 
 // A GapRow is one thing that was missing.
@@ -163,11 +189,11 @@ func (r *Reader) Gaps(ctx context.Context, tenant switchboard.TenantID, days int
 		return nil, err
 	}
 	span := memory.LastDays(days, time.Now())
-	all, err := r.memory.Gaps(ctx, tenant, span)
+	all, lacks, err := r.memory.Gaps(ctx, tenant, span)
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	x := &GapReport{Tenant: tenant, From: span.From.String(), To: span.To.String(), Gaps: []GapRow{}}
+	x := &GapReport{Tenant: tenant, From: span.From.String(), To: span.To.String(), Gaps: []GapRow{}, MissingDays: missingDays(lacks)}
 	x.More = max(0, len(all)-maxGapRows)
 	for _, g := range all[:len(all)-x.More] {
 		x.Gaps = append(x.Gaps, GapRow{g.Kind, g.Name, g.Count, g.Days, g.First, g.Last})
@@ -182,6 +208,7 @@ type ErrorReport struct {
 	From   string               `json:"from"`
 	To     string               `json:"to"`
 	Errors []ErrorRow           `json:"errors" doc:"The latest first."`
+	MissingDays
 }
 
 // An ErrorRow is one kind of such an end.
@@ -213,21 +240,21 @@ func (r *Reader) Errors(ctx context.Context, tenant switchboard.TenantID, id swi
 		return nil, err
 	}
 	span := memory.LastDays(days, time.Now())
-	all, err := r.memory.Tool(ctx, tenant, id, span)
+	all, lacks, err := r.memory.Tool(ctx, tenant, id, span)
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	changes, err := r.memory.Changes(ctx, tenant, span)
+	changes, unread, err := r.memory.Changes(ctx, tenant, span)
 	if err == nil && operator {
 		var more []memory.ServedChange
-		more, err = r.memory.Changes(ctx, "", span)
+		more, _, err = r.memory.Changes(ctx, "", span) // they are no calls
 		changes = append(changes, more...)
 	}
 	if err != nil {
 		return nil, unavailable(err)
 	}
 	slices.SortStableFunc(changes, func(a, b memory.ServedChange) int { return a.At.Compare(b.At) })
-	x := &ErrorReport{Tenant: tenant, Tool: id.String(), From: span.From.String(), To: span.To.String(), Errors: []ErrorRow{}}
+	x := &ErrorReport{Tenant: tenant, Tool: id.String(), From: span.From.String(), To: span.To.String(), Errors: []ErrorRow{}, MissingDays: missingDays(lacks, unread)}
 	sum, seenOn := memory.Sum(all), map[memory.Pattern]int{}
 	for i := range all {
 		for p := range all[i].Patterns {
@@ -268,6 +295,7 @@ type SimilarReport struct {
 	Tenant switchboard.TenantID `json:"tenant"`
 	Tool   string               `json:"tool"`
 	Tools  []SimilarTool        `json:"tools" doc:"Those that provide the same capability first, then declared equivalents, then those with the same label, then those that are found by its words."`
+	MissingDays
 }
 
 // A SimilarTool is one of them, with how it has done.
@@ -321,20 +349,17 @@ func (r *Reader) Similar(ctx context.Context, tenant switchboard.TenantID, id sw
 			add(other.ID, fmt.Sprintf("can %s %s", c.Verb, c.Resource))
 		}
 	}
-	for _, m := range r.indexOf(t.View).Search(wordsOf(tool), maxSimilar+1) {
+	for _, m := range r.indexOf(tenant, t.View).Search(wordsOf(tool), maxSimilar+1) {
 		add(m.ID, "found by its words")
 	}
-	for i := range x.Tools {
-		other, err := switchboard.ParseToolID(x.Tools[i].Tool)
-		if err != nil {
-			return nil, err
-		}
-		all, err := r.memory.Tool(ctx, tenant, other, memory.LastDays(days, time.Now()))
-		if err != nil {
-			return nil, unavailable(err)
-		}
-		x.Tools[i].Figures = figuresOf(memory.Sum(all))
+	sums, lacks, err := r.memory.Tools(ctx, tenant, slices.Collect(maps.Keys(at)), memory.LastDays(days, time.Now()))
+	if err != nil {
+		return nil, unavailable(err)
 	}
+	for id, i := range at {
+		x.Tools[i].Figures = figuresOf(sums[id])
+	}
+	x.MissingDays = missingDays(lacks)
 	return x, nil
 }
 
@@ -347,22 +372,37 @@ func wordsOf(t *switchboard.Tool) string {
 	return t.ID.Name + " " + def.Description
 }
 
-// indexOf returns the index of the tools of a tenant.
-func (r *Reader) indexOf(v *catalog.View) *search.Index {
+// indexOf returns the index of the tools of a tenant. It is built without the lock, so that it delays no other question; two questions may build it at the same time.
+func (r *Reader) indexOf(tenant switchboard.TenantID, v *catalog.View) *search.Index {
+	if kept := r.keepIndex(viewIndex{tenant, v, nil}); kept != nil {
+		return kept
+	}
+	tools := v.Named("*/*")
+	docs := make([]*search.Doc, len(tools))
+	for i, t := range tools {
+		docs[i] = r.of.Docs().Doc(t)
+	}
+	return r.keepIndex(viewIndex{tenant, v, search.New(docs)})
+}
+
+// keepIndex keeps the index, unless it is nil or one of the view is kept already. It returns the one of the view; nil if there is none. It drops the indexes of views that
+// are served no more.
+func (r *Reader) keepIndex(x viewIndex) *search.Index {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	i := slices.IndexFunc(r.indexes, func(x viewIndex) bool { return x.view == v })
-	if i < 0 {
-		tools := v.Named("*/*")
-		docs := make([]*search.Doc, len(tools))
-		for i, t := range tools {
-			docs[i] = r.of.Docs().Doc(t)
+	r.indexes = slices.DeleteFunc(r.indexes, func(old viewIndex) bool {
+		if old.view == x.view {
+			x = old
+			return true // it goes to the front
 		}
-		r.indexes = append(r.indexes, viewIndex{v, search.New(docs)})
-		i = len(r.indexes) - 1
+		_, t, err := admin.TenantOrOnly(r.of, old.tenant)
+		return err != nil || t.View != old.view
+	})
+	if x.index != nil {
+		r.indexes = slices.Insert(r.indexes, 0, x)
 	}
-	one := r.indexes[i]
-	r.indexes = slices.Insert(slices.Delete(r.indexes, i, i+1), 0, one)
-	r.indexes = r.indexes[:min(len(r.indexes), maxIndexes)]
-	return one.index
+	if len(r.indexes) > maxIndexes {
+		r.indexes = slices.Delete(r.indexes, maxIndexes, len(r.indexes)) // it clears what it deletes
+	}
+	return x.index
 }

@@ -7,6 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/bind"
+	"github.com/summit-switchboard/switchboard/internal/catalog"
+	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/memory"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -42,6 +46,30 @@ func TestAnotherServerComesFirstOnlyWhereTheIntervalsDoNotTouch(t *testing.T) {
 		if row.judge(); row.First != tt.first || !strings.Contains(row.Why, tt.why) {
 			t.Errorf("%s: %q first, because %q; want %q, because %q", name, row.First, row.Why, tt.first, tt.why)
 		}
+	}
+}
+
+func TestAServerIsComparedOnceWhereverItsToolsRank(t *testing.T) {
+	var ranked []decide.Candidate
+	for _, id := range []string{"a/one", "a/two", "b/one", "a/three", "c/one", "b/two"} {
+		tool, err := switchboard.ParseToolID(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ranked = append(ranked, decide.Candidate{Tool: &switchboard.Tool{ID: tool}})
+	}
+	if got := serversOf(ranked); !slices.Equal(got, []switchboard.ServerID{"a", "b", "c"}) {
+		t.Errorf("the servers are %v", got)
+	}
+}
+
+func TestTheDaysThatAnAnswerLacksAreNamedOnce(t *testing.T) {
+	got := missingDays(memory.Missing{Unreadable: []memory.Day{1, 3}}, memory.Missing{Unreadable: []memory.Day{2, 3}, Crowded: []memory.Day{0}})
+	if !slices.Equal(got.Unreadable, []string{"1970-01-02", "1970-01-03", "1970-01-04"}) || !slices.Equal(got.Crowded, []string{"1970-01-01"}) {
+		t.Errorf("%+v", got)
+	}
+	if none := missingDays(); none.Unreadable == nil || none.Crowded == nil {
+		t.Errorf("a list is null: %+v", none)
 	}
 }
 
@@ -121,5 +149,23 @@ func TestFiguresLeaveOutWhatSwitchboardRefusedAndWhatWasKept(t *testing.T) {
 	}
 	if f := figuresOf(&memory.Totals{}); f.Success != nil || f.Outcomes == nil || f.Codes == nil {
 		t.Errorf("without calls: %+v", f)
+	}
+}
+
+func TestIndexesOfViewsThatAreNotServedAreDropped(t *testing.T) {
+	c := &bind.State{Tenants: map[switchboard.TenantID]*bind.Tenant{"acme": {View: &catalog.View{}}, "beta": {View: &catalog.View{}}}}
+	r := New(admin.NewReader(admin.ReaderOptions{Configuration: func() admin.Configuration { return admin.Configuration{State: c} }}), nil)
+	first := r.indexOf("acme", c.Tenants["acme"].View)
+	if again := r.indexOf("acme", c.Tenants["acme"].View); again != first || len(r.indexes) != 1 {
+		t.Errorf("the index was built again; %d are kept", len(r.indexes))
+	}
+	r.indexOf("beta", c.Tenants["beta"].View)
+	c.Tenants["acme"] = &bind.Tenant{View: &catalog.View{}} // a reload
+	if next := r.indexOf("acme", c.Tenants["acme"].View); next == first || len(r.indexes) != 2 || r.indexes[0].index != next {
+		t.Errorf("the index of the old view is kept: %d", len(r.indexes))
+	}
+	delete(c.Tenants, "acme")
+	if r.indexOf("beta", c.Tenants["beta"].View); len(r.indexes) != 1 {
+		t.Errorf("the index of a tenant that is gone is kept: %d", len(r.indexes))
 	}
 }

@@ -35,6 +35,7 @@ type RankingSuggestion struct {
 	To     string               `json:"to"`
 	Rows   []ComparedServers    `json:"rows" doc:"A row for each verb and resource that tasks of the tenant require and that several servers offer."`
 	More   bool                 `json:"more" doc:"There are more tools than one answer compares."`
+	MissingDays
 
 	// Proposal is the change; nil if no figures speak for one.
 	Proposal *RankingProposal `json:"proposal,omitempty"`
@@ -76,45 +77,51 @@ func (r *Reader) SuggestRanking(ctx context.Context, tenant switchboard.TenantID
 	}
 	span := memory.LastDays(days, time.Now())
 	x := &RankingSuggestion{Tenant: tenant, From: span.From.String(), To: span.To.String(), Rows: []ComparedServers{}}
-	read := map[switchboard.ToolID]*memory.Totals{}
+	type comparison struct {
+		tools []*switchboard.Tool
+		order []switchboard.ServerID
+	}
+	var all []comparison
+	read := map[switchboard.ToolID]bool{}
 	for _, need := range needsOf(t) {
-		tools := t.View.Match(need.Verb, need.Resource)
-		order, err := orderOf(ctx, t, &need, tools)
-		if err != nil {
+		c := comparison{tools: t.View.Match(need.Verb, need.Resource)}
+		if c.order, err = orderOf(ctx, t, &need, c.tools); err != nil {
 			return nil, err
 		}
-		if len(order) < 2 {
+		if len(c.order) < 2 {
 			continue
 		}
-		sums := map[switchboard.ServerID]*memory.Totals{}
-		for _, tool := range tools {
-			one := read[tool.ID]
-			if one == nil {
-				if len(read) == maxRead {
-					x.More = true
-					break
-				}
-				all, err := r.memory.Tool(ctx, tenant, tool.ID, span)
-				if err != nil {
-					return nil, unavailable(err)
-				}
-				one = memory.Sum(all)
-				read[tool.ID] = one
+		more := map[switchboard.ToolID]bool{}
+		for _, tool := range c.tools {
+			if !read[tool.ID] {
+				more[tool.ID] = true
 			}
+		}
+		if len(read)+len(more) > maxRead {
+			x.More = true
+			break
+		}
+		maps.Copy(read, more)
+		all = append(all, c)
+		x.Rows = append(x.Rows, ComparedServers{Verb: need.Verb, Resource: need.Resource})
+	}
+	totals, lacks, err := r.memory.Tools(ctx, tenant, slices.Collect(maps.Keys(read)), span)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	x.MissingDays = missingDays(lacks)
+	for i, c := range all {
+		sums := map[switchboard.ServerID]*memory.Totals{}
+		for _, tool := range c.tools {
 			if sums[tool.ID.Server] == nil {
 				sums[tool.ID.Server] = &memory.Totals{}
 			}
-			sums[tool.ID.Server].Add(one)
+			sums[tool.ID.Server].Add(totals[tool.ID])
 		}
-		if x.More {
-			break
+		for _, s := range c.order {
+			x.Rows[i].Servers = append(x.Rows[i].Servers, evidenceOf(s, sums[s]))
 		}
-		row := ComparedServers{Verb: need.Verb, Resource: need.Resource}
-		for _, s := range order {
-			row.Servers = append(row.Servers, evidenceOf(s, sums[s]))
-		}
-		row.judge()
-		x.Rows = append(x.Rows, row)
+		x.Rows[i].judge()
 	}
 	return x, nil
 }
@@ -153,12 +160,19 @@ func orderOf(ctx context.Context, t *bind.Tenant, need *switchboard.Requirement,
 	if err != nil {
 		return nil, err
 	}
-	for _, c := range out {
-		if id := c.Tool.ID.Server; len(order) == 0 || order[len(order)-1] != id {
+	return serversOf(out), nil
+}
+
+// serversOf returns the servers of the candidates, each at its first place.
+func serversOf(ranked []decide.Candidate) (order []switchboard.ServerID) {
+	known := map[switchboard.ServerID]bool{}
+	for _, c := range ranked {
+		if id := c.Tool.ID.Server; !known[id] {
+			known[id] = true
 			order = append(order, id)
 		}
 	}
-	return order, nil
+	return order
 }
 
 func evidenceOf(id switchboard.ServerID, t *memory.Totals) ServerEvidence {
