@@ -71,6 +71,9 @@ func (b *ProposalBook) Create(ctx context.Context, who Proposer, officer *switch
 		Claims: append([]ProposalClaim{}, d.Claims...), Votes: []PersonVote{},
 	}
 	holds, err := b.readFiles(p, officer, d)
+	if err == nil {
+		err = checkTenants(who, officer, d.Claims)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -130,10 +133,15 @@ func (b *ProposalBook) checkRoom(ctx context.Context, tenant switchboard.TenantI
 
 // viewer returns an officer with the least rights of those who may read the proposal. Trials are made for it.
 func (p *KeptProposal) viewer() switchboard.Officer {
-	if p.Tenant == "" {
-		return switchboard.Officer{ID: p.Proposer.ID, Auth: p.Proposer.Auth, Operator: true}
+	o := switchboard.Officer{ID: p.Proposer.ID, Auth: p.Proposer.Auth, Offices: map[switchboard.TenantID][]switchboard.Office{}}
+	for _, f := range p.Files {
+		if f.Tenant == "" {
+			o.Operator = true
+			continue
+		}
+		o.Offices[f.Tenant] = []switchboard.Office{switchboard.OfficeAdmin}
 	}
-	return switchboard.Officer{ID: p.Proposer.ID, Auth: p.Proposer.Auth, Offices: map[switchboard.TenantID][]switchboard.Office{p.Tenant: {switchboard.OfficeAdmin}}}
+	return o
 }
 
 // Decide records a person's yes or no. A no ends the proposal.

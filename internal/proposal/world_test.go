@@ -61,6 +61,7 @@ type world struct {
 	steps int                           // so far
 	lie   func(tools []string) []string // what the served state does to each list
 	past  func() *replay.Diff
+	tried func(*change.Reading) // changes what a trial finds
 }
 
 const (
@@ -187,7 +188,11 @@ func (w *world) start() {
 				return nil, err
 			}
 			faults, _ := errors.AsType[switchboard.Faults](c.Err())
-			return &change.Reading{Config: c, Faults: faults, Changed: config.Changes(w.served, c), Aside: tasksOf(c, nil)}, nil
+			r := &change.Reading{Config: c, Faults: faults, Changed: config.Changes(w.served, c), Aside: tasksOf(c, nil)}
+			if w.tried != nil && replace != nil {
+				w.tried(r)
+			}
+			return r, nil
 		},
 		Reload: func(context.Context) error {
 			w.step("before the reload")
@@ -291,6 +296,12 @@ var (
 	ops, oda, olf = operator("ops"), operator("oda"), operator("olf")
 	agent         = ByAgent(&switchboard.Principal{Tenant: "acme", ID: "robot", Auth: switchboard.AuthAPIKey})
 )
+
+// ofAgent returns the draft with the claims that an agent may make.
+func ofAgent(d *Draft) *Draft {
+	d.Claims = slices.DeleteFunc(d.Claims, func(c ProposalClaim) bool { return c.Tenant != "acme" })
+	return d
+}
 
 func text(s string) *string { return &s }
 
