@@ -342,6 +342,9 @@ type Wish struct {
 	Source  string // what it carries out, such as a proposal
 
 	SkipPast bool // a trial does not look at past decisions
+
+	// Restore puts back what a change that may not stay has replaced: also where files are not changed here any more, and if the old text has faults by now.
+	Restore bool
 }
 
 // A FileWish is the change of one file.
@@ -655,6 +658,9 @@ func (e *Editor) admit(ctx context.Context, w Wish, tenant switchboard.TenantID,
 		if err := admitFile(MainFile(e), &f, old[i]); err != nil {
 			return err
 		}
+	}
+	if w.Restore {
+		return nil
 	}
 	t, err := e.try(ctx, w, tenant, office, old)
 	if err != nil {

@@ -334,6 +334,29 @@ func TestAClaimThatDoesNotHoldWhereItCountsTakesTheProposalBack(t *testing.T) {
 	}
 }
 
+// What may not stay is taken back, also if files are not changed here any more by then.
+func TestATakeBackDoesNotDependOnTheEditMode(t *testing.T) {
+	w := newWorld(t)
+	before := w.files()
+	p, err := w.propose(ann, several())
+	if err == nil {
+		err = yes(bob)(w, p.ID)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.lie = func(tools []string) []string {
+		if w.served.Tenants["acme"].DefaultTask == "next" {
+			w.mode = config.EditNone
+		}
+		return alsoTwo(tools)
+	}
+	p, err = w.Apply(t.Context(), ann, p.ID)
+	if reason(err) != "SB-CONF-004" || p.State != RolledBack || w.mode != config.EditNone || !maps.Equal(w.files(), before) {
+		t.Errorf("%+v, %v; the files: %q", p, err, w.files())
+	}
+}
+
 // A proposal with the old text of a file that was changed lately says so to the people who decide.
 func TestAProposalThatTakesBackARecentOneNamesIt(t *testing.T) {
 	w := newWorld(t)

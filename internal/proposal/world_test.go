@@ -62,6 +62,8 @@ type world struct {
 	lie   func(tools []string) []string // what the served state does to each list
 	past  func() *replay.Diff
 	tried func(*change.Reading) // changes what a trial finds
+
+	revoked []string // the ids of officers whose keys are gone
 }
 
 const (
@@ -222,6 +224,17 @@ func (w *world) start() {
 			w.ledger.Add(&r)
 			return err
 		},
+		Officer: func(_ switchboard.TenantID, v *PersonVote) (switchboard.Officer, error) {
+			for _, o := range []*switchboard.Officer{ann, bob, cid, ops, oda, olf} {
+				if o.Credential == v.Credential && !slices.Contains(w.revoked, o.ID) {
+					return *o, nil
+				}
+			}
+			if v.Auth == switchboard.AuthDataFolder {
+				return *local, nil
+			}
+			return switchboard.Officer{}, errors.New("the key is gone")
+		},
 		Served:  func() *TaskWorld { return &TaskWorld{tasksOf(w.served, w.lie), w.served} },
 		Compare: func(context.Context, replay.Bounds, *config.Config) (*replay.Diff, error) { return w.diff(), nil },
 		Told:    func(p *KeptProposal, by string) { w.told = append(w.told, fmt.Sprint(p.State, " by ", by)) },
@@ -294,6 +307,7 @@ func operator(id string) *switchboard.Officer {
 var (
 	ann, bob, cid = admin("ann"), admin("bob"), admin("cid")
 	ops, oda, olf = operator("ops"), operator("oda"), operator("olf")
+	local         = &switchboard.Officer{ID: switchboard.LocalID, Auth: switchboard.AuthDataFolder, Operator: true}
 	agent         = ByAgent(&switchboard.Principal{Tenant: "acme", ID: "robot", Auth: switchboard.AuthAPIKey})
 )
 
