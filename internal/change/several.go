@@ -301,6 +301,11 @@ func (e severalFiles) finish(ctx context.Context) error {
 	if err != nil || files == nil {
 		return err
 	}
+	for _, f := range files { // no journal of ours names any other file
+		if _, _, ok := e.OwnerOf(f.Path); !ok {
+			return fmt.Errorf("%s names the path %.100q, which is none of a configuration; put the files in order by hand, and remove it", config.JournalFile, f.Path)
+		}
+	}
 	if _, err := e.exchangeUnedited(ctx, files); err != nil {
 		return err
 	}

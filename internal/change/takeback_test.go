@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/summit-switchboard/switchboard/internal/config"
 )
 
 // Where a file cannot be put back, readers see the whole old content all the same, and the next start puts it back.
@@ -58,5 +60,23 @@ func TestATakeBackGoesOnPastAnEditedFile(t *testing.T) {
 	}
 	if w.text(t, tenantFile) != before || w.text(t, newTask) != edit || w.text(t, oldTask) == "" {
 		t.Errorf("%q, %q, %q", w.text(t, tenantFile), w.text(t, newTask), w.text(t, oldTask))
+	}
+}
+
+// A journal that names another file than one of a configuration is not ours: the next start writes nothing.
+func TestAJournalWritesOnlyFilesOfAConfiguration(t *testing.T) {
+	w := newWorld(t)
+	journal, err := config.EncodeJournal([]config.JournaledFile{{Path: "run.sh", After: []byte("x")}})
+	if err == nil {
+		err = os.WriteFile(filepath.Join(w.dir, config.JournalFile), journal, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Recover(t.Context()); err == nil || !strings.Contains(err.Error(), `"run.sh"`) {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Stat(filepath.Join(w.dir, "run.sh")); err == nil {
+		t.Error("it was written")
 	}
 }
