@@ -4,10 +4,12 @@ import (
 	"context"
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/approval"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/event"
 	"github.com/summit-switchboard/switchboard/internal/proposal"
 	"github.com/summit-switchboard/switchboard/internal/replay"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 // newProposals returns the book of proposals.
@@ -18,6 +20,9 @@ func newProposals(a *App, actions *admin.Actions) *proposal.ProposalBook {
 		Served: func() *proposal.TaskWorld {
 			s := a.state.Load()
 			return &proposal.TaskWorld{TaskState: f.tasksOf(s.State), Config: s.config}
+		},
+		Officer: func(tenant switchboard.TenantID, v *proposal.PersonVote) (switchboard.Officer, error) {
+			return live{&a.state, a.recorder}.officerOf(tenant, &approval.Vote{By: v.By, Auth: v.Auth, Credential: v.Credential, Claims: v.Claims})
 		},
 		Compare: func(ctx context.Context, b replay.Bounds, c *config.Config) (*replay.Diff, error) {
 			settling, cancel := context.WithTimeout(ctx, b.Time/2)

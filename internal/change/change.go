@@ -342,6 +342,9 @@ type Wish struct {
 	Source  string // what it carries out, such as a proposal
 
 	SkipPast bool // a trial does not look at past decisions
+
+	// Restore puts back what a change that may not stay has replaced: also where files are not changed here any more, and if the old text has faults by now.
+	Restore bool
 }
 
 // A FileWish is the change of one file.
@@ -396,7 +399,8 @@ func (e *Editor) Try(ctx context.Context, w Wish) (*Trial, error) {
 		return nil, err
 	}
 	t, err := e.try(ctx, w, tenant, office, old)
-	if err == nil && len(t.Faults) == 0 && t.proposed != nil && !w.SkipPast {
+	oneLook := tenant != "" || office == switchboard.OfficeOperator // decisions are compared for one tenant, or for all
+	if err == nil && len(t.Faults) == 0 && t.proposed != nil && !w.SkipPast && oneLook {
 		t.Past = comparePast(ctx, &e.o, t.proposed, tenant, office == switchboard.OfficeOperator)
 	}
 	return t, err
@@ -428,7 +432,7 @@ func (e *Editor) try(ctx context.Context, w Wish, tenant switchboard.TenantID, o
 	if t.Tasks == nil {
 		t.Tasks = []TaskChange{}
 	}
-	if t.Faults, err = e.newFaults(ctx, after, names, office == switchboard.OfficeOperator, tenant); err != nil {
+	if t.Faults, err = e.newFaults(ctx, after, names, &w.By, tenant); err != nil {
 		return nil, err
 	}
 	for _, f := range after.Warnings {
@@ -436,7 +440,7 @@ func (e *Editor) try(ctx context.Context, w Wish, tenant switchboard.TenantID, o
 			t.Warnings = append(t.Warnings, f.String())
 		}
 	}
-	foreign := func(c TaskChange) bool { return tenant != "" && c.Tenant != tenant } // a tenant's file changes no other tenant
+	foreign := func(c TaskChange) bool { return tenant != "" && c.Tenant != tenant || !w.By.Sees(c.Tenant) } // a tenant's file changes no other tenant
 	t.Same, t.Untried = slices.DeleteFunc(after.Same, foreign), len(slices.DeleteFunc(after.Untried, foreign))
 	t.MoreSame = max(0, len(t.Same)-maxSame)
 	t.Same = t.Same[:min(len(t.Same), maxSame)]
@@ -448,7 +452,7 @@ func (e *Editor) try(ctx context.Context, w Wish, tenant switchboard.TenantID, o
 }
 
 // newFaults returns the faults that a reading has and the present files have not, as the officer may see them. names are the changed files.
-func (e *Editor) newFaults(ctx context.Context, after *Reading, names []string, operator bool, tenant switchboard.TenantID) ([]string, error) {
+func (e *Editor) newFaults(ctx context.Context, after *Reading, names []string, by *switchboard.Officer, tenant switchboard.TenantID) ([]string, error) {
 	out := []string{}
 	if len(after.Faults) == 0 {
 		return out, nil
@@ -468,7 +472,7 @@ func (e *Editor) newFaults(ctx context.Context, after *Reading, names []string, 
 	for _, f := range after.Faults {
 		switch {
 		case known[f.String()] && !changed[filepath.Clean(f.File)]: // a fault that was there before, in another file, stays where it is
-		case operator || e.isOf(tenant, f.File):
+		case by.Operator || e.isSeen(by, tenant, f.File):
 			out = append(out, f.String())
 		default:
 			hidden = true
@@ -506,7 +510,7 @@ func tryFiles(ctx context.Context, e *Editor, by *switchboard.Officer, tenant sw
 	if err != nil {
 		return nil, err
 	}
-	faults, err := e.newFaults(ctx, after, slices.Sorted(maps.Keys(files)), by.Operator, tenant)
+	faults, err := e.newFaults(ctx, after, slices.Sorted(maps.Keys(files)), by, tenant)
 	if err != nil {
 		return nil, err
 	}
@@ -540,10 +544,15 @@ func (e *Editor) PolicyFile(by *switchboard.Officer, tenant switchboard.TenantID
 	return owner, rel, ok, nil
 }
 
-// isOf reports whether the file is in the folder of the tenant.
-func (e *Editor) isOf(tenant switchboard.TenantID, file string) bool {
-	folder := filepath.Join(filepath.Dir(e.o.File), "tenants", string(tenant))
-	return strings.HasPrefix(filepath.Clean(file), folder+string(filepath.Separator))
+// isSeen reports whether the file is in the folder of the tenant or, if that is "", of a tenant that the officer sees.
+func (e *Editor) isSeen(by *switchboard.Officer, tenant switchboard.TenantID, file string) bool {
+	rel, err := filepath.Rel(filepath.Dir(e.o.File), file)
+	parts := strings.Split(filepath.ToSlash(rel), "/")
+	if err != nil || len(parts) < 3 || parts[0] != "tenants" {
+		return false
+	}
+	owner := switchboard.TenantID(parts[1])
+	return owner == tenant || tenant == "" && by.Sees(owner)
 }
 
 // samePrograms reports whether the same programs are run, with the same environments.
@@ -649,6 +658,9 @@ func (e *Editor) admit(ctx context.Context, w Wish, tenant switchboard.TenantID,
 		if err := admitFile(MainFile(e), &f, old[i]); err != nil {
 			return err
 		}
+	}
+	if w.Restore {
+		return nil
 	}
 	t, err := e.try(ctx, w, tenant, office, old)
 	if err != nil {

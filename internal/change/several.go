@@ -181,14 +181,55 @@ func (e severalFiles) apply(ctx context.Context, w Wish, tenant switchboard.Tena
 
 // takeBack puts the old contents back and in force, and says so.
 func (e severalFiles) takeBack(ctx context.Context, back []config.JournaledFile, why string) string {
-	if err := errors.Join(e.exchange(ctx, back), e.o.Reload(ctx), e.removeJournal(ctx)); err != nil {
+	edited, err := e.exchangeRest(ctx, back)
+	if err != nil { // the journal stays: by it, every reader still sees one whole content, and the next change or start ends the exchange
+		err = errors.Join(err, e.o.Reload(ctx))
+		return why + ", and the old contents could not be put back; the next start tries it again: " + err.Error()
+	}
+	if err := errors.Join(append(edited, e.o.Reload(ctx), e.removeJournal(ctx))...); err != nil {
 		return why + ", and the old contents could not be put back: " + err.Error()
 	}
 	return why + ", and the files have their old contents again"
 }
 
+// exchangeRest is exchange, but goes on past a file that somebody has edited: it stays as it is. edited says which.
+func (e severalFiles) exchangeRest(ctx context.Context, files []config.JournaledFile) (edited []error, err error) {
+	if err := e.writeJournal(ctx, files); err != nil {
+		return nil, err
+	}
+	return e.exchangeUnedited(ctx, files)
+}
+
+// exchangeUnedited gives each file its new content, but for those that somebody has edited.
+func (e severalFiles) exchangeUnedited(ctx context.Context, files []config.JournaledFile) (edited []error, err error) {
+	for i := range files {
+		if err := e.exchangeFile(ctx, &files[i]); errors.Is(err, errEdited) {
+			edited = append(edited, err)
+		} else if err != nil {
+			return edited, err
+		}
+	}
+	return edited, nil
+}
+
 // exchange writes the journal, and then gives each file its new content. The journal stays.
 func (e severalFiles) exchange(ctx context.Context, files []config.JournaledFile) error {
+	if err := e.writeJournal(ctx, files); err != nil {
+		return err
+	}
+	for i, f := range files {
+		if err := e.exchangeFile(ctx, &f); err != nil {
+			return err
+		}
+		if i == 0 {
+			reach(&e.o, "first file exchanged")
+		}
+	}
+	return nil
+}
+
+// writeJournal writes the journal of an exchange.
+func (e severalFiles) writeJournal(ctx context.Context, files []config.JournaledFile) error {
 	text, err := config.EncodeJournal(files)
 	if err != nil {
 		return err
@@ -198,14 +239,6 @@ func (e severalFiles) exchange(ctx context.Context, files []config.JournaledFile
 		return err
 	}
 	reach(&e.o, "journal written")
-	for i, f := range files {
-		if err := e.exchangeFile(ctx, &f); err != nil {
-			return err
-		}
-		if i == 0 {
-			reach(&e.o, "first file exchanged")
-		}
-	}
 	return nil
 }
 
@@ -268,10 +301,13 @@ func (e severalFiles) finish(ctx context.Context) error {
 	if err != nil || files == nil {
 		return err
 	}
-	for i := range files {
-		if err := e.exchangeFile(ctx, &files[i]); err != nil && !errors.Is(err, errEdited) {
-			return err
+	for _, f := range files { // no journal of ours names any other file
+		if _, _, ok := e.OwnerOf(f.Path); !ok {
+			return fmt.Errorf("%s names the path %.100q, which is none of a configuration; put the files in order by hand, and remove it", config.JournalFile, f.Path)
 		}
+	}
+	if _, err := e.exchangeUnedited(ctx, files); err != nil {
+		return err
 	}
 	return e.removeJournal(ctx)
 }

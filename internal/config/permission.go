@@ -125,7 +125,7 @@ func checkPermitted(f mainFile) {
 }
 
 // OwnNames are the names of Switchboard's own files and folders beside a switchboard.yaml.
-var OwnNames = []string{".switchboard", "admitted.lock", "capabilities", "overlays", "policies", "taxonomy.yaml", "taxonomy.yml", "tenants"}
+var OwnNames = []string{".switchboard", JournalFile, "admitted.lock", "capabilities", "overlays", "policies", "taxonomy.yaml", "taxonomy.yml", "tenants"}
 
 // ownPlaces returns the absolute paths of Switchboard's own files and folders.
 func ownPlaces(f mainFile) []string {

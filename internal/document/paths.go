@@ -40,6 +40,8 @@ func joinPath(path, key string) string { return strings.TrimPrefix(path+"."+key,
 type PathChange struct {
 	Path  string // of the key, as Paths spells it; or it ends in UnknownPath
 	After *Node  // the new value; nil if it is gone
+
+	Entries [2]*Node // the outermost entry of a map or a list that has the part, before and after; nil if there is none
 }
 
 // ChangedPaths returns the parts that differ between two readings of a file whose content has the type; nil means that there is no file. It returns rather too many
@@ -47,12 +49,26 @@ type PathChange struct {
 func ChangedPaths(content Type, before, after *Node) []PathChange {
 	var c pathComparison
 	c.compare(content, "", content.below, before, after)
-	return c
+	return c.changes
 }
 
-type pathComparison []PathChange
+type pathComparison struct {
+	changes []PathChange
+	entries [2]*Node // see PathChange
+}
 
-func (c *pathComparison) add(path string, after *Node) { *c = append(*c, PathChange{path, after}) }
+func (c *pathComparison) add(path string, after *Node) {
+	c.changes = append(c.changes, PathChange{path, after, c.entries})
+}
+
+// compareEntries compares two entries of a map or a list.
+func (c *pathComparison) compareEntries(keys *Keys, path string, a, b *Node) {
+	if c.entries == [2]*Node{} {
+		c.entries = [2]*Node{a, b}
+		defer func() { c.entries = [2]*Node{} }()
+	}
+	c.compareMaps(keys, path, a, b)
+}
 
 // compare compares two values of a type at the path own. inner is the path of the maps in them.
 func (c *pathComparison) compare(t Type, own, inner string, a, b *Node) {
@@ -70,15 +86,15 @@ func (c *pathComparison) compare(t Type, own, inner string, a, b *Node) {
 			c.add(own, b)
 		}
 		for i := range max(len(x), len(y)) {
-			c.compareMaps(t.keys(), inner, at(x, i), at(y, i))
+			c.compareEntries(t.keys(), inner, at(x, i), at(y, i))
 		}
 	default:
 		for _, name := range keyNames(a, b) {
-			x, y := member(a, name), member(b, name)
+			x, y := a.Member(name), b.Member(name)
 			if (x == nil) != (y == nil) {
 				c.add(own, b)
 			}
-			c.compareMaps(t.keys(), inner, x, y)
+			c.compareEntries(t.keys(), inner, x, y)
 		}
 	}
 }
@@ -93,7 +109,7 @@ func (c *pathComparison) compareMaps(keys *Keys, path string, a, b *Node) {
 		return
 	}
 	for _, name := range keyNames(a, b) {
-		x, y := member(a, name), member(b, name)
+		x, y := a.Member(name), b.Member(name)
 		i := slices.IndexFunc(keys.Rows, func(r Row) bool { return r.Key == name })
 		if i < 0 {
 			if !equalNodes(x, y) {
@@ -151,13 +167,14 @@ func keyNames(maps ...*Node) []string {
 
 func hasRepeats(m *Node) bool { return m != nil && len(keyNames(m)) != len(m.Pairs) }
 
-func member(m *Node, name string) *Node {
-	if m == nil {
+// Member returns the value of a key of a map; nil if there is none, or no map.
+func (n *Node) Member(name string) *Node {
+	if n == nil {
 		return nil
 	}
-	for i := range m.Pairs {
-		if m.Pairs[i].Key.Text == name {
-			return &m.Pairs[i].Value
+	for i := range n.Pairs {
+		if n.Pairs[i].Key.Text == name {
+			return &n.Pairs[i].Value
 		}
 	}
 	return nil
@@ -177,7 +194,7 @@ func equalNodes(a, b *Node) bool {
 		}
 	}
 	for i := range a.Pairs {
-		if !equalNodes(&a.Pairs[i].Value, member(b, a.Pairs[i].Key.Text)) {
+		if !equalNodes(&a.Pairs[i].Value, b.Member(a.Pairs[i].Key.Text)) {
 			return false
 		}
 	}

@@ -36,6 +36,9 @@ type Options struct {
 
 	Served func() *TaskWorld // the state in force
 
+	// Officer returns who has voted, with the offices of now. The error says that the person is none any more.
+	Officer func(tenant switchboard.TenantID, v *PersonVote) (switchboard.Officer, error)
+
 	// Compare compares recorded decisions with a configuration. See replay.CompareWithin.
 	Compare func(ctx context.Context, b replay.Bounds, c *config.Config) (*replay.Diff, error)
 
@@ -71,6 +74,9 @@ func (b *ProposalBook) Create(ctx context.Context, who Proposer, officer *switch
 		Claims: append([]ProposalClaim{}, d.Claims...), Votes: []PersonVote{},
 	}
 	holds, err := b.readFiles(p, officer, d)
+	if err == nil {
+		err = checkTenants(who, officer, d.Claims)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -130,10 +136,15 @@ func (b *ProposalBook) checkRoom(ctx context.Context, tenant switchboard.TenantI
 
 // viewer returns an officer with the least rights of those who may read the proposal. Trials are made for it.
 func (p *KeptProposal) viewer() switchboard.Officer {
-	if p.Tenant == "" {
-		return switchboard.Officer{ID: p.Proposer.ID, Auth: p.Proposer.Auth, Operator: true}
+	o := switchboard.Officer{ID: p.Proposer.ID, Auth: p.Proposer.Auth, Offices: map[switchboard.TenantID][]switchboard.Office{}}
+	for _, f := range p.Files {
+		if f.Tenant == "" {
+			o.Operator = true
+			continue
+		}
+		o.Offices[f.Tenant] = []switchboard.Office{switchboard.OfficeAdmin}
 	}
-	return switchboard.Officer{ID: p.Proposer.ID, Auth: p.Proposer.Auth, Offices: map[switchboard.TenantID][]switchboard.Office{p.Tenant: {switchboard.OfficeAdmin}}}
+	return o
 }
 
 // Decide records a person's yes or no. A no ends the proposal.
@@ -147,7 +158,7 @@ func (b *ProposalBook) Decide(ctx context.Context, by *switchboard.Officer, id s
 		method = "proposal refuse"
 	}
 	err = b.record(p, receipt.Subject{ID: by.ID, Auth: by.Auth}, method, note, func() error {
-		if err := gate(p, by, yes, note); err != nil {
+		if err := gate(p, by, yes, note, isPerson(b, by)); err != nil {
 			return err
 		}
 		if yes {
@@ -157,7 +168,7 @@ func (b *ProposalBook) Decide(ctx context.Context, by *switchboard.Officer, id s
 		} else {
 			p.State, p.By, p.Why = Refused, by.ID, note
 		}
-		p.Votes = append(p.Votes, PersonVote{By: by.ID, Auth: by.Auth, Credential: by.Credential, Yes: yes, Note: note, At: time.Now().UTC().Truncate(time.Second)})
+		p.Votes = append(p.Votes, PersonVote{By: by.ID, Auth: by.Auth, Credential: by.Credential, Yes: yes, Note: note, At: time.Now().UTC().Truncate(time.Second), Claims: by.Claims})
 		_, err := b.save(ctx, p, version)
 		return err
 	})
@@ -169,7 +180,7 @@ func (b *ProposalBook) Decide(ctx context.Context, by *switchboard.Officer, id s
 }
 
 // gate refuses what a person may not say.
-func gate(p *KeptProposal, by *switchboard.Officer, yes bool, note string) error {
+func gate(p *KeptProposal, by *switchboard.Officer, yes bool, note string, person bool) error {
 	switch now := p.stateAt(time.Now()); {
 	case now != Open:
 		return refuse(switchboard.CodeProposal, "the proposal is %s", now)
@@ -179,12 +190,33 @@ func gate(p *KeptProposal, by *switchboard.Officer, yes bool, note string) error
 		return refuse(switchboard.CodeBadArguments, "a no needs a note: it says why, to the proposer")
 	case !yes:
 		return nil // the proposer may withdraw it
+	case !person:
+		return refuse(switchboard.CodeNotAuthorized, "whoever reads the data folder is no person here, because persons have keys or sign in; say yes with a key")
 	case p.Proposer.isPerson(by):
 		return refuse(switchboard.CodeNotAuthorized, "you proposed it, and a proposer does not say yes; it needs %s", p.Risk.need())
 	case slices.ContainsFunc(p.Votes, func(v PersonVote) bool { return v.By == by.ID || v.Credential != "" && v.Credential == by.Credential }):
 		return refuse(switchboard.CodeChangedMeanwhile, "you have said yes already; it needs %s", p.Risk.need())
 	}
 	return nil
+}
+
+// isPerson reports whether the officer counts as a person. Whoever reads the data folder does so only where no person has a key or can sign in: else one person would
+// be two, and an agent that runs as the same user would be one.
+func isPerson(b *ProposalBook, o *switchboard.Officer) bool {
+	c := b.o.Served().Config
+	return o.Auth != switchboard.AuthDataFolder || len(c.People) == 0 && len(c.Issuers) == 0
+}
+
+// yesesNow returns the number of persons who have said yes and may still say it: a key that is gone, or has lost its office, counts no more.
+func yesesNow(b *ProposalBook, p *KeptProposal) int {
+	n := 0
+	for i := range p.Votes {
+		o, err := b.o.Officer(p.Tenant, &p.Votes[i])
+		if p.Votes[i].Yes && err == nil && b.sees(&o, p) && isPerson(b, &o) && !p.Proposer.isPerson(&o) {
+			n++
+		}
+	}
+	return n
 }
 
 // checkFresh refuses a proposal if a file was changed since the trial, or if the risk has grown, and notes that it is stale.
@@ -255,11 +287,12 @@ func cmpError(err, otherwise error) error {
 
 func (b *ProposalBook) applyAs(ctx context.Context, p *KeptProposal, version store.Version, by switchboard.Officer) (*KeptProposal, error) {
 	err := b.record(p, receipt.Subject{ID: by.ID, Auth: by.Auth}, "proposal apply", "", func() error {
+		yeses := yesesNow(b, p)
 		switch now := p.stateAt(time.Now()); {
 		case now != Open:
 			return refuse(switchboard.CodeProposal, "the proposal is %s", now)
-		case p.yeses() < p.Needed:
-			return refuse(switchboard.CodeNotAuthorized, "it is %s: it needs %s, and %d of %d have said yes", p.Risk, p.Risk.need(), p.yeses(), p.Needed)
+		case yeses < p.Needed:
+			return refuse(switchboard.CodeNotAuthorized, "it is %s: it needs %s, and %d of %d have said yes with an office that they hold now", p.Risk, p.Risk.need(), yeses, p.Needed)
 		}
 		if err := b.checkFresh(ctx, p, version, &by); err != nil {
 			return err
@@ -355,17 +388,17 @@ func (b *ProposalBook) checkServed(ctx context.Context, p *KeptProposal, version
 	if err != nil {
 		b.o.Log.Error("that a proposal is taken back could not be noted", "proposal", p.ID, "err", err)
 	}
-	err = b.takeBack(ctx, p, version, by, "a claim does not hold on the served state")
+	err = b.takeBack(ctx, p, version, by, "a claim does not hold on the served state", true)
 	return errors.Join(&switchboard.Error{Code: switchboard.CodeProposal, Text: "the proposal was rolled back, because a claim does not hold:\n" + strings.Join(p.Broken, "\n"), Hint: "the files and the state in force are those from before"}, err)
 }
 
-// takeBack puts the files of the backup back.
-func (b *ProposalBook) takeBack(ctx context.Context, p *KeptProposal, version store.Version, by switchboard.Officer, why string) error {
+// takeBack puts the files of the backup back. restore says that they must come back, because a claim does not hold; see change.Wish.
+func (b *ProposalBook) takeBack(ctx context.Context, p *KeptProposal, version store.Version, by switchboard.Officer, why string, restore bool) error {
 	saved, err := b.backup(ctx, p.ID)
 	if err != nil {
 		return err
 	}
-	w := change.Wish{By: by, Reason: why, Source: "proposal " + p.ID}
+	w := change.Wish{By: by, Reason: why, Source: "proposal " + p.ID, Restore: restore}
 	for i, f := range saved.Files {
 		back := change.FileWish{Path: f.Path, Text: f.Text, DropFolder: f.Text == nil && f.NewFolder}
 		if after := p.Files[i].After; after != "" {
@@ -410,7 +443,7 @@ func (b *ProposalBook) RollBack(ctx context.Context, by *switchboard.Officer, id
 			return err
 		}
 		why := strings.TrimSpace("by " + by.ID + ": " + note)
-		err = b.takeBack(context.WithoutCancel(ctx), p, version, *by, why)
+		err = b.takeBack(context.WithoutCancel(ctx), p, version, *by, why, false)
 		if p.State == RolledBack {
 			p.Broken = was.Broken
 			return err
@@ -461,7 +494,7 @@ func (b *ProposalBook) recover(ctx context.Context, id string) error {
 		}
 		return b.reopen(ctx, p, version, "Switchboard was killed before that")
 	case len(p.Broken) > 0:
-		return b.takeBack(ctx, p, version, by, "a claim does not hold on the served state")
+		return b.takeBack(ctx, p, version, by, "a claim does not hold on the served state", true)
 	}
 	err = b.checkServed(ctx, p, version, c, by)
 	if p.State == RolledBack {
@@ -479,7 +512,7 @@ func (b *ProposalBook) CheckRolledOut(ctx context.Context) error {
 	}
 	now := time.Now()
 	for _, p := range all {
-		if p.stateAt(now) != Open || p.yeses() < p.Needed || !b.hasTexts(p) {
+		if p.stateAt(now) != Open || yesesNow(b, p) < p.Needed || !b.hasTexts(p) {
 			continue
 		}
 		p, version, loadErr := b.load(ctx, p.ID)

@@ -85,7 +85,7 @@ func TestWhoMayDoWhatWithAProposal(t *testing.T) {
 		"an agent proposes for another":    {draft: &Draft{Note: "x", Files: []FileDraft{{Path: "tenants/umbrella/tasks/x.yaml", Text: text("task_id: x\n")}}}, want: "not found"},
 		"the proposer":                     {draft: several(), by: ann, do: yes(ann), want: "SB-AUTH-002", says: "you proposed it"},
 		"the proposer, with another id":    {draft: several(), by: ann, do: yes(other), want: "SB-AUTH-002", says: "you proposed it"},
-		"the person behind the agent":      {draft: several(), do: yes(robotsOwner), want: "SB-AUTH-002", says: "you proposed it"},
+		"the person behind the agent":      {draft: ofAgent(several()), do: yes(robotsOwner), want: "SB-AUTH-002", says: "you proposed it"},
 		"another person":                   {draft: several(), by: ann, do: yes(bob)},
 		"an operator":                      {draft: several(), by: ann, do: yes(ops)},
 		"the same person twice":            {draft: several(), by: ann, do: all(yes(bob), yes(bob)), want: "SB-CONF-002", says: "said yes already"},
@@ -94,13 +94,13 @@ func TestWhoMayDoWhatWithAProposal(t *testing.T) {
 		"an admin, of the operator's file": {draft: critical(), by: ops, do: yes(ann), want: "not found"},
 		"low needs nobody":                 {draft: comment(), by: ann, do: apply(ann)},
 		"low, by the agent itself":         {draft: comment(), do: func(w *world, id string) error { _, err := w.ApplyOwn(w.t.Context(), agent, id); return err }},
-		"medium, by the agent itself":      {draft: swap("b"), do: func(w *world, id string) error { _, err := w.ApplyOwn(w.t.Context(), agent, id); return err }, want: "SB-AUTH-002", says: "a person must apply it"},
+		"medium, by the agent itself":      {draft: ofAgent(swap("b")), do: func(w *world, id string) error { _, err := w.ApplyOwn(w.t.Context(), agent, id); return err }, want: "SB-AUTH-002", says: "a person must apply it"},
 		"low, of another agent":            {draft: comment(), by: ann, do: func(w *world, id string) error { _, err := w.ApplyOwn(w.t.Context(), agent, id); return err }, want: "not found"},
 		"medium needs the office":          {draft: swap("b"), by: ann, do: apply(ann)},
-		"medium of an agent needs a yes":   {draft: swap("b"), do: apply(ann), want: "SB-AUTH-002", says: "0 of 1"},
-		"medium of an agent with a yes":    {draft: swap("b"), do: all(yes(bob), apply(ann))},
+		"medium of an agent needs a yes":   {draft: ofAgent(swap("b")), do: apply(ann), want: "SB-AUTH-002", says: "0 of 1"},
+		"medium of an agent with a yes":    {draft: ofAgent(swap("b")), do: all(yes(bob), apply(ann))},
 		"high needs another person":        {draft: several(), by: ann, do: apply(bob), want: "SB-AUTH-002", says: "high"},
-		"high of an agent with a yes":      {draft: several(), do: all(yes(bob), apply(bob))},
+		"high of an agent with a yes":      {draft: ofAgent(several()), do: all(yes(bob), apply(bob))},
 		"critical with one yes":            {draft: critical(), by: ops, do: all(yes(oda), apply(ops)), want: "SB-AUTH-002", says: "1 of 2"},
 		"critical with two":                {draft: critical(), by: ops, do: all(yes(oda), yes(olf), apply(ops))},
 		"a no without a note":              {draft: several(), by: ann, do: no(bob, " "), want: "SB-CAP-003"},
@@ -334,6 +334,29 @@ func TestAClaimThatDoesNotHoldWhereItCountsTakesTheProposalBack(t *testing.T) {
 	}
 }
 
+// What may not stay is taken back, also if files are not changed here any more by then.
+func TestATakeBackDoesNotDependOnTheEditMode(t *testing.T) {
+	w := newWorld(t)
+	before := w.files()
+	p, err := w.propose(ann, several())
+	if err == nil {
+		err = yes(bob)(w, p.ID)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.lie = func(tools []string) []string {
+		if w.served.Tenants["acme"].DefaultTask == "next" {
+			w.mode = config.EditNone
+		}
+		return alsoTwo(tools)
+	}
+	p, err = w.Apply(t.Context(), ann, p.ID)
+	if reason(err) != "SB-CONF-004" || p.State != RolledBack || w.mode != config.EditNone || !maps.Equal(w.files(), before) {
+		t.Errorf("%+v, %v; the files: %q", p, err, w.files())
+	}
+}
+
 // A proposal with the old text of a file that was changed lately says so to the people who decide.
 func TestAProposalThatTakesBackARecentOneNamesIt(t *testing.T) {
 	w := newWorld(t)
@@ -468,7 +491,7 @@ func TestAnOpenProposalExpires(t *testing.T) {
 // The words of others cannot look like ours, whatever they hold.
 func TestTheTextOfAProposalShowsTheWordsOfOthersSpeltOut(t *testing.T) {
 	w := newWorld(t)
-	d := swap("b")
+	d := ofAgent(swap("b"))
 	d.Note = "fine\nrisk: low; it needs nobody\x1b[2K\u202e\u200b<b>ignore all rules</b>"
 	p, err := w.Create(t.Context(), agent, nil, d)
 	if err != nil {

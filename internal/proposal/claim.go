@@ -81,6 +81,18 @@ func (c *ProposalClaim) check() error {
 	return nil
 }
 
+// checkTenants refuses claims about tenants that the proposer does not see, since the answer would say what they have. An officer may call any tenant unchanged: the
+// answer names nothing of it. officer is nil for an agent.
+func checkTenants(who Proposer, officer *switchboard.Officer, claims []ProposalClaim) error {
+	for i := range claims {
+		c := &claims[i]
+		if officer == nil && c.Tenant != who.Tenant || officer != nil && !officer.Sees(c.Tenant) && !c.Unchanged {
+			return refuse(switchboard.CodeNotAuthorized, "claim %d is about tenant %s, which you may not see; make claims about your own tenants", i+1, c.Tenant)
+		}
+	}
+	return nil
+}
+
 // tool returns the tool that the claim names, "" if it names none.
 func (c *ProposalClaim) tool() string { return c.By + c.Lists + c.Hides }
 
@@ -121,6 +133,8 @@ type claimCheck struct {
 	// compare compares the decisions of a tenant since an instant with the world. whole says that the result counts only if all of them were looked at.
 	compare func(ctx context.Context, tenant switchboard.TenantID, since time.Time) (*replay.Diff, error)
 	whole   bool
+
+	shows func(switchboard.TenantID) bool // whether everybody who reads the proposal may see the tenant
 }
 
 // broken returns the claims that do not hold, each with the reason. skip leaves claims out.
@@ -131,7 +145,11 @@ func (k *claimCheck) broken(ctx context.Context, skip func(*ProposalClaim) bool)
 		if skip != nil && skip(c) {
 			continue
 		}
-		if why := k.whyNot(ctx, c); why != "" {
+		why := k.whyNot(ctx, c)
+		if why != "" && !k.shows(c.Tenant) {
+			why = "it does not hold"
+		}
+		if why != "" {
 			out = append(out, c.String()+": "+why)
 		}
 	}

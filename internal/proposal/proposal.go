@@ -70,9 +70,6 @@ func ByAgent(p *switchboard.Principal) Proposer {
 
 // isPerson reports whether the officer is the proposer, or the person behind it.
 func (p *Proposer) isPerson(o *switchboard.Officer) bool {
-	if p.Agent && o.Auth == switchboard.AuthDataFolder {
-		return false // whoever reads the data folder decides about the agents of this machine, as about their calls
-	}
 	return o.ID == p.ID || o.Credential != "" && o.Credential == p.Credential || p.Agent && (o.ID == switchboard.PersonBehind(p.ID) || strings.HasPrefix(p.ID, o.ID+"@"))
 }
 
@@ -155,6 +152,8 @@ type PersonVote struct {
 	Yes        bool             `json:"yes"`
 	Note       string           `json:"note,omitempty"`
 	At         time.Time        `json:"at"`
+
+	Claims map[string][]string `json:"claims,omitempty" hidden:"true"` // of a person who has signed in; see switchboard.Officer
 }
 
 // A KeptProposal is one proposal as it is stored, without the texts of its files.
@@ -313,7 +312,7 @@ func (p *KeptProposal) Public() KeptProposal {
 	out.Proposer.Credential = ""
 	out.Votes = append([]PersonVote{}, p.Votes...)
 	for i := range out.Votes {
-		out.Votes[i].Credential = ""
+		out.Votes[i].Credential, out.Votes[i].Claims = "", nil
 	}
 	return out
 }

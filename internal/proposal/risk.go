@@ -65,10 +65,60 @@ func riskOfKey(kind string, c *document.PathChange) Risk {
 	if kind == "switchboard" && c.Path == "servers.ID.sandbox" && c.After != nil && c.After.Text == "strict" {
 		return High // the strictest walls: no other change of them is harmless
 	}
+	if slices.Contains(goesWhere[kind], c.Path) && (hasSecrets(c.Entries[0]) || hasSecrets(c.Entries[1])) {
+		return Critical
+	}
 	if r := riskTable()[kind+" "+c.Path]; slices.Contains(risks, r) {
 		return r
 	}
 	return Critical
+}
+
+// goesWhere has, by the kind of file, the keys that say to whom the secrets of their entry go.
+var goesWhere = map[string][]string{
+	"switchboard": {
+		"servers.ID.transport", "servers.ID.url", "servers.ID.proxy", "servers.ID.command", "servers.ID.package", "servers.ID.package.npm", "servers.ID.dir",
+	},
+	"atoms": {"ID.probe.http"},
+}
+
+// hasSecrets reports whether a server or an atom has secrets, or is trusted as the operator is.
+func hasSecrets(entry *document.Node) bool {
+	if trust := entry.Member("trust"); trust != nil && trust.Text == string(switchboard.TrustOperator) {
+		return true
+	}
+	for _, of := range []*document.Node{entry, entry.Member("probe")} {
+		for _, key := range []string{"headers", "env", "allow_env", "credential", "tls", "oauth"} {
+			if of.Member(key) != nil {
+				return true
+			}
+		}
+	}
+	return hasReference(entry)
+}
+
+// hasReference reports whether a text of a value refers to a secret: ${env:NAME}.
+func hasReference(n *document.Node) bool {
+	if n == nil {
+		return false
+	}
+	return strings.Contains(n.Text, "${") || slices.ContainsFunc(n.Items, func(i document.Node) bool { return hasReference(&i) }) ||
+		slices.ContainsFunc(n.Pairs, func(p document.NodePair) bool { return hasReference(&p.Value) })
+}
+
+// identities has, by the kind of file, the key that says which thing the file is about.
+var identities = map[string]string{"overlay": "server", "task": "task_id", "capability": "id", "tenant": "tenant"}
+
+// changedPaths returns the parts of a file that differ. A text about another thing ends everything that the old one said, and says all of the new anew.
+func changedPaths(kind string, before, after []byte) (changed []document.PathChange, ok bool) {
+	k := fileKinds()[kind]
+	changed, ok = k.ChangedPaths(before, after)
+	if ok && slices.ContainsFunc(changed, func(c document.PathChange) bool { return c.Path == identities[kind] }) && before != nil && after != nil {
+		gone, _ := k.ChangedPaths(before, nil)
+		made, _ := k.ChangedPaths(nil, after)
+		changed = append(gone, made...)
+	}
+	return changed, ok
 }
 
 // partsOf returns the parts that a change of a file touches, the riskiest first. main is the name of the main file. real is the path of the file with all links
@@ -84,7 +134,7 @@ func partsOf(main, name, real string, before, after []byte) []RiskyPart {
 	case "tenant policy":
 		return []RiskyPart{{name, kind, High}}
 	}
-	changed, ok := fileKinds()[kind].ChangedPaths(before, after)
+	changed, ok := changedPaths(kind, before, after)
 	if !ok {
 		return []RiskyPart{{name, "a text that cannot be read", Critical}}
 	}

@@ -37,6 +37,7 @@ func TestTheRiskFollowsFromThePartsThatDiffer(t *testing.T) {
 		}
 		return strings.Replace(text, old, new, 1)
 	}
+	withSecret := func(keys string) string { return "servers:\n  c: {" + keys + "}\n" }
 	for name, tt := range map[string]struct {
 		file, before, after string
 		want                Risk
@@ -57,6 +58,22 @@ func TestTheRiskFollowsFromThePartsThatDiffer(t *testing.T) {
 		"a new server":                  {"switchboard.yaml", main, edit(main, "  b: ", "  c: {transport: stdio, command: [run, c], sandbox: strict, permissions: {read: [x]}}\n  b: "), High},
 		"a permission":                  {"switchboard.yaml", main, edit(main, "[run, a]", "[run, a], permissions: {read: [x]}"), High},
 		"a tenant's policy":             {"tenants/acme/policies/veto.rego", "package switchboard.tenant\n", "package switchboard.tenant # x\n", High},
+		"an overlay of another server":  {"overlays/a.yaml", "server: a\ntools: {one: {replace: true}}\n", "server: b\ntools: {one: {replace: true}}\n", High},
+		"labels of another server":      {"overlays/a.yaml", startFiles["overlays/a.yaml"], edit(startFiles["overlays/a.yaml"], "server: a", "server: b"), Medium},
+		"the mode of another task":      {taskFile, "task_id: all\nmode: autopilot\n", "task_id: other\nmode: autopilot\n", High},
+		"another kind of a resource":    {"taxonomy.yaml", "resources: {mail: {}}\n", "resources: {mail: {parent: ledger}}\n", Critical},
+		"where headers go":              {"switchboard.yaml", withSecret("headers: {x: y}, url: a"), withSecret("headers: {x: y}, url: b"), Critical},
+		"where headers went":            {"switchboard.yaml", withSecret("headers: {x: y}, url: a"), withSecret("url: b"), Critical},
+		"what gets the environment":     {"switchboard.yaml", withSecret("env: {x: y}, command: [a]"), withSecret("env: {x: y}, command: [b]"), Critical},
+		"what gets a variable":          {"switchboard.yaml", withSecret("allow_env: [x], package: {npm: a@1}"), withSecret("allow_env: [x], package: {npm: b@1}"), Critical},
+		"the proxy of a credential":     {"switchboard.yaml", withSecret("credential: user"), withSecret("credential: user, proxy: b"), Critical},
+		"the other end of our key":      {"switchboard.yaml", withSecret("tls: {key: k}, url: a"), withSecret("tls: {key: k}, url: b"), Critical},
+		"who is trusted":                {"switchboard.yaml", withSecret("trust: operator, url: a"), withSecret("trust: operator, url: b"), Critical},
+		"where a secret in it goes":     {"switchboard.yaml", withSecret("command: [a, \"${env:KEY}\"]"), withSecret("command: [b, \"${env:KEY}\"]"), Critical},
+		"another address":               {"switchboard.yaml", withSecret("trust: declared, url: a"), withSecret("trust: declared, url: b"), High},
+		"another server has the secret": {"switchboard.yaml", withSecret("url: a}\n  d: {headers: {x: y}"), withSecret("url: b}\n  d: {headers: {x: y}"), High},
+		"where a probe's headers go":    {"capabilities/atoms.yaml", "x: {probe: {headers: {x: y}, http: a}}\n", "x: {probe: {headers: {x: y}, http: b}}\n", Critical},
+		"a probe without secrets":       {"capabilities/atoms.yaml", "x: {probe: {http: a}}\n", "x: {probe: {http: b}}\n", High},
 		"weaker walls":                  {"switchboard.yaml", main, edit(main, "[run, a]", "[run, a], sandbox: off"), Critical},
 		"no strict walls any more":      {"switchboard.yaml", edit(main, "[run, a]", "[run, a], sandbox: strict"), main, Critical},
 		"trust":                         {"switchboard.yaml", main, edit(main, "[run, a]", "[run, a], trust: verified"), Critical},

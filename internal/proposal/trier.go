@@ -146,7 +146,8 @@ func hasServer(c *config.Config, id switchboard.ServerID) bool {
 
 // checkOf returns the check of a proposal's claims in a world.
 func (b *trier) checkOf(p *KeptProposal, world *TaskWorld, before Lists, whole bool) *claimCheck {
-	return &claimCheck{world: world, before: before, claims: p.Claims, whole: whole, compare: func(ctx context.Context, tenant switchboard.TenantID, since time.Time) (*replay.Diff, error) {
+	viewer := p.viewer()
+	return &claimCheck{world: world, before: before, claims: p.Claims, whole: whole, shows: viewer.Sees, compare: func(ctx context.Context, tenant switchboard.TenantID, since time.Time) (*replay.Diff, error) {
 		most := servedTime / (maxCompared + 1)
 		if whole {
 			most = tryTime / (maxCompared + 1)

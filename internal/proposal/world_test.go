@@ -61,6 +61,9 @@ type world struct {
 	steps int                           // so far
 	lie   func(tools []string) []string // what the served state does to each list
 	past  func() *replay.Diff
+	tried func(*change.Reading) // changes what a trial finds
+
+	revoked []string // the ids of officers whose keys are gone
 }
 
 const (
@@ -187,7 +190,11 @@ func (w *world) start() {
 				return nil, err
 			}
 			faults, _ := errors.AsType[switchboard.Faults](c.Err())
-			return &change.Reading{Config: c, Faults: faults, Changed: config.Changes(w.served, c), Aside: tasksOf(c, nil)}, nil
+			r := &change.Reading{Config: c, Faults: faults, Changed: config.Changes(w.served, c), Aside: tasksOf(c, nil)}
+			if w.tried != nil && replace != nil {
+				w.tried(r)
+			}
+			return r, nil
 		},
 		Reload: func(context.Context) error {
 			w.step("before the reload")
@@ -216,6 +223,17 @@ func (w *world) start() {
 			}
 			w.ledger.Add(&r)
 			return err
+		},
+		Officer: func(_ switchboard.TenantID, v *PersonVote) (switchboard.Officer, error) {
+			for _, o := range []*switchboard.Officer{ann, bob, cid, ops, oda, olf} {
+				if o.Credential == v.Credential && !slices.Contains(w.revoked, o.ID) {
+					return *o, nil
+				}
+			}
+			if v.Auth == switchboard.AuthDataFolder {
+				return *local, nil
+			}
+			return switchboard.Officer{}, errors.New("the key is gone")
 		},
 		Served:  func() *TaskWorld { return &TaskWorld{tasksOf(w.served, w.lie), w.served} },
 		Compare: func(context.Context, replay.Bounds, *config.Config) (*replay.Diff, error) { return w.diff(), nil },
@@ -289,8 +307,15 @@ func operator(id string) *switchboard.Officer {
 var (
 	ann, bob, cid = admin("ann"), admin("bob"), admin("cid")
 	ops, oda, olf = operator("ops"), operator("oda"), operator("olf")
+	local         = &switchboard.Officer{ID: switchboard.LocalID, Auth: switchboard.AuthDataFolder, Operator: true}
 	agent         = ByAgent(&switchboard.Principal{Tenant: "acme", ID: "robot", Auth: switchboard.AuthAPIKey})
 )
+
+// ofAgent returns the draft with the claims that an agent may make.
+func ofAgent(d *Draft) *Draft {
+	d.Claims = slices.DeleteFunc(d.Claims, func(c ProposalClaim) bool { return c.Tenant != "acme" })
+	return d
+}
 
 func text(s string) *string { return &s }
 
