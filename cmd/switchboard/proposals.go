@@ -110,7 +110,7 @@ type proposalFlags struct {
 }
 
 // readProposal returns the proposal as people read it.
-func (f *serverFlags) readProposal(ctx context.Context, id string) (v proposal.ProposalView, err error) {
+func (f *serverFlags) readProposal(ctx context.Context, id string) (v proposal.View, err error) {
 	err = f.asTarget().fetchInto(ctx, proposalsPath+"/"+url.PathEscape(id), &v)
 	return v, err
 }

@@ -212,7 +212,7 @@ type adminParts struct {
 	approvals *approval.Keeper
 	decider   *approvals.Decider
 	standing  *standing.Yeskeeper
-	proposals *proposal.ProposalBook
+	proposals *proposal.Keeper
 	reread    signal // the files were read again
 
 	pageParts

@@ -13,7 +13,7 @@ import (
 )
 
 // newProposals returns the book of proposals.
-func newProposals(a *App, actions *admin.Actions) *proposal.ProposalBook {
+func newProposals(a *App, actions *admin.Actions) *proposal.Keeper {
 	f := &fileChanges{App: a}
 	return proposal.New(proposal.Options{
 		Editor: a.admin.editor, Store: a.store, Record: actions.Record, Log: a.log,

@@ -411,7 +411,7 @@ func (e *Editor) try(ctx context.Context, w Wish, tenant switchboard.TenantID, o
 	files := w.Files()
 	replace, own := map[string][]byte{}, map[string]bool{}
 	var names []string
-	differences := ""
+	var differences strings.Builder
 	for i, f := range files {
 		if most := config.MaxBytes(f.Path); len(f.Text) > most {
 			return nil, &switchboard.Error{Code: switchboard.CodeConfig, Text: fmt.Sprintf("the file would have %d bytes; at most %d", len(f.Text), most)}
@@ -419,13 +419,13 @@ func (e *Editor) try(ctx context.Context, w Wish, tenant switchboard.TenantID, o
 		replace[f.Path] = f.Text
 		names = append(names, f.Path)
 		own[filepath.Join(filepath.Dir(e.o.File), filepath.FromSlash(f.Path))] = true
-		differences += DiffOf(f.Path, old[i], f.Text)
+		differences.WriteString(DiffOf(f.Path, old[i], f.Text))
 	}
 	after, err := e.o.Try(ctx, replace)
 	if err != nil {
 		return nil, err
 	}
-	t := &Trial{proposed: after.Config, aside: after.Aside, Warnings: []string{}, Changed: after.Changed, Tasks: after.Tasks, Diff: differences}
+	t := &Trial{proposed: after.Config, aside: after.Aside, Warnings: []string{}, Changed: after.Changed, Tasks: after.Tasks, Diff: differences.String()}
 	if len(files) == 1 && old[0] != nil {
 		t.ETag = ETagOf(old[0])
 	}

@@ -103,11 +103,11 @@ func bytesOf(s *string) []byte {
 
 // Diff returns the differences, unified; "" if the texts are not kept.
 func (c *Revision) Diff() string {
-	all := ""
+	var all strings.Builder
 	for _, f := range c.Files() {
-		all += DiffOf(f.Path, bytesOf(f.Before), bytesOf(f.After))
+		all.WriteString(DiffOf(f.Path, bytesOf(f.Before), bytesOf(f.After)))
 	}
-	return all
+	return all.String()
 }
 
 // receiptOf returns the receipt of the change of a file, without an outcome.

@@ -15,7 +15,7 @@ func TestATakeBackThatFailsHalfwayIsEndedByTheNextStart(t *testing.T) {
 	w := newWorld(t)
 	wish := severalWish(w, t)
 	in := filepath.Join(w.dir, filepath.FromSlash(tenantFile))
-	w.Editor.o.reached = func(step string) {
+	w.o.reached = func(step string) {
 		if step == "exchanged" { // a folder stands where the file was, as if it could not be written
 			w.refuses.Store(true)
 			if err := errors.Join(os.Rename(in, in+".kept"), os.Mkdir(in, 0o700)); err != nil {
@@ -26,7 +26,7 @@ func TestATakeBackThatFailsHalfwayIsEndedByTheNextStart(t *testing.T) {
 	if _, err := w.Apply(t.Context(), wish); reason(err) != "SB-CONF-001" || !strings.Contains(err.Error(), "the next start tries it again") {
 		t.Errorf("%v", err)
 	}
-	w.Editor.o.reached = nil
+	w.o.reached = nil
 	if err := errors.Join(os.Remove(in), os.Rename(in+".kept", in)); err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func TestATakeBackGoesOnPastAnEditedFile(t *testing.T) {
 	wish := severalWish(w, t)
 	before := w.text(t, tenantFile)
 	const edit = "task_id: next # by hand\nrequired_capabilities: [{tools: [\"a/*\"]}]\n"
-	w.Editor.o.reached = func(step string) {
+	w.o.reached = func(step string) {
 		if step == "exchanged" {
 			w.refuses.Store(true)
 			if err := os.WriteFile(filepath.Join(w.dir, filepath.FromSlash(newTask)), []byte(edit), 0o600); err != nil {

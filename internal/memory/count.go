@@ -207,7 +207,8 @@ func masked(name string) string {
 	}
 	for i := range len(name) {
 		c := name[i]
-		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte(" ._-/:@*^~[](),", c) >= 0) {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !letter && strings.IndexByte(" ._-/:@*^~[](),", c) < 0 {
 			return strange
 		}
 	}

@@ -131,7 +131,7 @@ func (m *Memory) Gaps(ctx context.Context, tenant switchboard.TenantID, s DaySpa
 			}
 			return 1
 		}
-		return a.Gap.compare(b.Gap)
+		return a.compare(b.Gap)
 	})
 	return rows, lacks, err
 }

@@ -28,7 +28,7 @@ type savedFile struct {
 }
 
 // backUp stores the present files of a proposal, and drops the oldest backups.
-func (b *ProposalBook) backUp(ctx context.Context, p *KeptProposal) error {
+func (b *Keeper) backUp(ctx context.Context, p *KeptProposal) error {
 	saved := backup{When: time.Now().UTC()}
 	for _, f := range p.Files {
 		text, err := b.o.Editor.Read(&switchboard.Officer{Operator: true}, f.Path)

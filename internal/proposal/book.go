@@ -26,7 +26,7 @@ const (
 	maxLooked   = 50_000 // decisions that one of them looks at
 )
 
-// Options of a ProposalBook.
+// Options of a Keeper.
 type Options struct {
 	Editor *change.Editor
 	Store  Store
@@ -46,17 +46,17 @@ type Options struct {
 	Log  *slog.Logger
 }
 
-// A ProposalBook keeps proposals and carries them out. Use New. It is safe for concurrent use.
-type ProposalBook struct {
+// A Keeper keeps proposals and carries them out. Use New. It is safe for concurrent use.
+type Keeper struct {
 	o Options
 	shelf
 	trier
 	mu sync.Mutex // held while a proposal is made, so that the bound of open ones holds
 }
 
-// New returns a ProposalBook.
-func New(o Options) *ProposalBook {
-	return &ProposalBook{o: o, shelf: shelf{o.Store}, trier: trier{o.Editor, o.Served, o.Compare}}
+// New returns a Keeper.
+func New(o Options) *Keeper {
+	return &Keeper{o: o, shelf: shelf{o.Store}, trier: trier{o.Editor, o.Served, o.Compare}}
 }
 
 func refuse(code switchboard.Code, format string, args ...any) error {
@@ -65,13 +65,13 @@ func refuse(code switchboard.Code, format string, args ...any) error {
 
 // Create tries a draft and keeps it as a proposal. Nothing of it is in force. officer is nil for an agent. A draft that is malformed, has faults or a claim that
 // does not hold, or that the proposer may not propose, is refused and not kept.
-func (b *ProposalBook) Create(ctx context.Context, who Proposer, officer *switchboard.Officer, d *Draft) (*KeptProposal, error) {
+func (b *Keeper) Create(ctx context.Context, who Proposer, officer *switchboard.Officer, d *Draft) (*KeptProposal, error) {
 	if err := d.check(); err != nil {
 		return nil, err
 	}
 	p := &KeptProposal{
 		ID: strings.ToLower(rand.Text()[:10]), State: Open, Proposer: who, Note: d.Note, Digest: d.digest(), Created: time.Now().UTC().Truncate(time.Millisecond),
-		Claims: append([]ProposalClaim{}, d.Claims...), Votes: []PersonVote{},
+		Claims: append([]StatedClaim{}, d.Claims...), Votes: []PersonVote{},
 	}
 	holds, err := b.readFiles(p, officer, d)
 	if err == nil {
@@ -117,7 +117,7 @@ func worst(parts []RiskyPart) int {
 func subjectOf(who *Proposer) receipt.Subject { return receipt.Subject{ID: who.ID, Auth: who.Auth} }
 
 // checkRoom refuses a further open proposal of a tenant that has too many.
-func (b *ProposalBook) checkRoom(ctx context.Context, tenant switchboard.TenantID) error {
+func (b *Keeper) checkRoom(ctx context.Context, tenant switchboard.TenantID) error {
 	all, err := b.all(ctx)
 	if err != nil {
 		return err
@@ -148,7 +148,7 @@ func (p *KeptProposal) viewer() switchboard.Officer {
 }
 
 // Decide records a person's yes or no. A no ends the proposal.
-func (b *ProposalBook) Decide(ctx context.Context, by *switchboard.Officer, id string, yes bool, note string) (*KeptProposal, error) {
+func (b *Keeper) Decide(ctx context.Context, by *switchboard.Officer, id string, yes bool, note string) (*KeptProposal, error) {
 	p, version, err := b.find(ctx, by, id)
 	if err != nil {
 		return nil, err
@@ -202,13 +202,13 @@ func gate(p *KeptProposal, by *switchboard.Officer, yes bool, note string, perso
 
 // isPerson reports whether the officer counts as a person. Whoever reads the data folder does so only where no person has a key or can sign in: else one person would
 // be two, and an agent that runs as the same user would be one.
-func isPerson(b *ProposalBook, o *switchboard.Officer) bool {
+func isPerson(b *Keeper, o *switchboard.Officer) bool {
 	c := b.o.Served().Config
 	return o.Auth != switchboard.AuthDataFolder || len(c.People) == 0 && len(c.Issuers) == 0
 }
 
 // yesesNow returns the number of persons who have said yes and may still say it: a key that is gone, or has lost its office, counts no more.
-func yesesNow(b *ProposalBook, p *KeptProposal) int {
+func yesesNow(b *Keeper, p *KeptProposal) int {
 	n := 0
 	for i := range p.Votes {
 		o, err := b.o.Officer(p.Tenant, &p.Votes[i])
@@ -220,7 +220,7 @@ func yesesNow(b *ProposalBook, p *KeptProposal) int {
 }
 
 // checkFresh refuses a proposal if a file was changed since the trial, or if the risk has grown, and notes that it is stale.
-func (b *ProposalBook) checkFresh(ctx context.Context, p *KeptProposal, version store.Version, by *switchboard.Officer) error {
+func (b *Keeper) checkFresh(ctx context.Context, p *KeptProposal, version store.Version, by *switchboard.Officer) error {
 	c, err := b.content(ctx, p.ID)
 	if err != nil {
 		return err
@@ -258,7 +258,7 @@ func (b *ProposalBook) checkFresh(ctx context.Context, p *KeptProposal, version 
 
 // Apply makes the change of a proposal that has all the yeses that it needs, and checks its claims on the state that is then served. If one does not hold, the old
 // files are put back, and the error is SB-CONF-004. The officer must be allowed to change each file.
-func (b *ProposalBook) Apply(ctx context.Context, by *switchboard.Officer, id string) (*KeptProposal, error) {
+func (b *Keeper) Apply(ctx context.Context, by *switchboard.Officer, id string) (*KeptProposal, error) {
 	p, version, err := b.find(ctx, by, id)
 	if err != nil {
 		return nil, err
@@ -267,7 +267,7 @@ func (b *ProposalBook) Apply(ctx context.Context, by *switchboard.Officer, id st
 }
 
 // ApplyOwn is Apply for an agent that has proposed something that needs no person.
-func (b *ProposalBook) ApplyOwn(ctx context.Context, who Proposer, id string) (*KeptProposal, error) {
+func (b *Keeper) ApplyOwn(ctx context.Context, who Proposer, id string) (*KeptProposal, error) {
 	p, version, err := b.load(ctx, id)
 	if err != nil || p == nil || p.Proposer != who || !who.Agent {
 		return nil, cmpError(err, errNone)
@@ -285,7 +285,7 @@ func cmpError(err, otherwise error) error {
 	return otherwise
 }
 
-func (b *ProposalBook) applyAs(ctx context.Context, p *KeptProposal, version store.Version, by switchboard.Officer) (*KeptProposal, error) {
+func (b *Keeper) applyAs(ctx context.Context, p *KeptProposal, version store.Version, by switchboard.Officer) (*KeptProposal, error) {
 	err := b.record(p, receipt.Subject{ID: by.ID, Auth: by.Auth}, "proposal apply", "", func() error {
 		yeses := yesesNow(b, p)
 		switch now := p.stateAt(time.Now()); {
@@ -312,7 +312,7 @@ func (b *ProposalBook) applyAs(ctx context.Context, p *KeptProposal, version sto
 }
 
 // tryAgain tries a proposal at the instant when it is to be applied, and notes what tasks get until then.
-func (b *ProposalBook) tryAgain(ctx context.Context, p *KeptProposal, c *content, w change.Wish) error {
+func (b *Keeper) tryAgain(ctx context.Context, p *KeptProposal, c *content, w change.Wish) error {
 	ctx, cancel := context.WithTimeout(ctx, tryTime)
 	defer cancel()
 	t, broken, _, before, err := b.aside(ctx, p, w)
@@ -333,7 +333,7 @@ func (b *ProposalBook) tryAgain(ctx context.Context, p *KeptProposal, c *content
 }
 
 // make makes the change. From the first step on, the next start ends what a kill has interrupted.
-func (b *ProposalBook) make(ctx context.Context, p *KeptProposal, version store.Version, c *content, w change.Wish) error {
+func (b *Keeper) make(ctx context.Context, p *KeptProposal, version store.Version, c *content, w change.Wish) error {
 	p.State, p.By, p.Place, p.Why, p.Broken = Applying, w.By.ID, change.PlaceOf(b.o.Editor), "", nil
 	version, err := b.save(ctx, p, version)
 	if err != nil {
@@ -359,7 +359,7 @@ func asStale(err error) error {
 }
 
 // reopen notes that a proposal was not applied.
-func (b *ProposalBook) reopen(ctx context.Context, p *KeptProposal, version store.Version, why string) error {
+func (b *Keeper) reopen(ctx context.Context, p *KeptProposal, version store.Version, why string) error {
 	p.State, p.Place, p.Why = Open, "", shorten("it was not applied: "+why)
 	_, err := b.save(ctx, p, version)
 	return err
@@ -373,7 +373,7 @@ func shorten(text string) string {
 }
 
 // checkServed checks the claims on the state in force, and takes the proposal back if one does not hold.
-func (b *ProposalBook) checkServed(ctx context.Context, p *KeptProposal, version store.Version, c *content, by switchboard.Officer) error {
+func (b *Keeper) checkServed(ctx context.Context, p *KeptProposal, version store.Version, c *content, by switchboard.Officer) error {
 	checking, cancel := context.WithTimeout(ctx, servedTime)
 	defer cancel()
 	p.Broken = b.checkOf(p, b.o.Served(), c.Before, false).broken(checking, nil)
@@ -393,7 +393,7 @@ func (b *ProposalBook) checkServed(ctx context.Context, p *KeptProposal, version
 }
 
 // takeBack puts the files of the backup back. restore says that they must come back, because a claim does not hold; see change.Wish.
-func (b *ProposalBook) takeBack(ctx context.Context, p *KeptProposal, version store.Version, by switchboard.Officer, why string, restore bool) error {
+func (b *Keeper) takeBack(ctx context.Context, p *KeptProposal, version store.Version, by switchboard.Officer, why string, restore bool) error {
 	saved, err := b.backup(ctx, p.ID)
 	if err != nil {
 		return err
@@ -421,7 +421,7 @@ func (b *ProposalBook) takeBack(ctx context.Context, p *KeptProposal, version st
 }
 
 // RollBack takes back a proposal that was applied, if its files were not changed since and are among the last backups.
-func (b *ProposalBook) RollBack(ctx context.Context, by *switchboard.Officer, id, note string) (*KeptProposal, error) {
+func (b *Keeper) RollBack(ctx context.Context, by *switchboard.Officer, id, note string) (*KeptProposal, error) {
 	p, version, err := b.find(ctx, by, id)
 	if err != nil {
 		return nil, err
@@ -461,7 +461,7 @@ func (b *ProposalBook) RollBack(ctx context.Context, by *switchboard.Officer, id
 }
 
 // Recover ends what a killed process has begun with proposals of these files. Editor.Recover comes first, and the servers have answered.
-func (b *ProposalBook) Recover(ctx context.Context) error {
+func (b *Keeper) Recover(ctx context.Context) error {
 	all, err := b.all(ctx)
 	if err != nil {
 		return err
@@ -474,7 +474,7 @@ func (b *ProposalBook) Recover(ctx context.Context) error {
 	return err
 }
 
-func (b *ProposalBook) recover(ctx context.Context, id string) error {
+func (b *Keeper) recover(ctx context.Context, id string) error {
 	p, version, err := b.load(ctx, id)
 	if err != nil || p == nil {
 		return err
@@ -505,7 +505,7 @@ func (b *ProposalBook) recover(ctx context.Context, id string) error {
 }
 
 // CheckRolledOut checks the claims of open proposals that are in force already, because somebody has rolled the files out.
-func (b *ProposalBook) CheckRolledOut(ctx context.Context) error {
+func (b *Keeper) CheckRolledOut(ctx context.Context) error {
 	all, err := b.all(ctx)
 	if err != nil {
 		return err
@@ -541,7 +541,7 @@ func (b *ProposalBook) CheckRolledOut(ctx context.Context) error {
 }
 
 // hasTexts reports whether the files have the texts of the proposal now.
-func (b *ProposalBook) hasTexts(p *KeptProposal) bool {
+func (b *Keeper) hasTexts(p *KeptProposal) bool {
 	for _, f := range p.Files {
 		if text, err := b.o.Editor.Read(&switchboard.Officer{Operator: true}, f.Path); err != nil || digestOf(text) != f.After {
 			return false
@@ -551,14 +551,14 @@ func (b *ProposalBook) hasTexts(p *KeptProposal) bool {
 }
 
 // record does a step of a proposal between two receipts.
-func (b *ProposalBook) record(p *KeptProposal, by receipt.Subject, method, note string, do func() error) error {
+func (b *Keeper) record(p *KeptProposal, by receipt.Subject, method, note string, do func() error) error {
 	return b.o.Record(receipt.Receipt{
 		Kind: receipt.Admin, Tenant: p.Tenant, Principal: by, Method: method, Note: note,
 		Change: receipt.FileChange{File: "proposals/" + p.ID, After: p.Digest},
 	}, do)
 }
 
-func (b *ProposalBook) told(p *KeptProposal, by string) {
+func (b *Keeper) told(p *KeptProposal, by string) {
 	if b.o.Told != nil {
 		b.o.Told(p, by)
 	}
@@ -568,7 +568,7 @@ func (b *ProposalBook) told(p *KeptProposal, by string) {
 var errNone = &change.NotFoundError{Text: "there is no proposal of that id that you may see"}
 
 // find returns a proposal that the officer may decide about: one of files that the officer may change.
-func (b *ProposalBook) find(ctx context.Context, by *switchboard.Officer, id string) (*KeptProposal, store.Version, error) {
+func (b *Keeper) find(ctx context.Context, by *switchboard.Officer, id string) (*KeptProposal, store.Version, error) {
 	p, version, err := b.load(ctx, id)
 	if err != nil {
 		return nil, 0, err
@@ -580,7 +580,7 @@ func (b *ProposalBook) find(ctx context.Context, by *switchboard.Officer, id str
 }
 
 // sees reports whether the officer may change each file of a proposal.
-func (b *ProposalBook) sees(by *switchboard.Officer, p *KeptProposal) bool {
+func (b *Keeper) sees(by *switchboard.Officer, p *KeptProposal) bool {
 	return !slices.ContainsFunc(p.Files, func(f TouchedFile) bool {
 		_, _, err := b.o.Editor.Permit(by, f.Path)
 		return err != nil
@@ -588,7 +588,7 @@ func (b *ProposalBook) sees(by *switchboard.Officer, p *KeptProposal) bool {
 }
 
 // List returns the proposals that the officer may see, the newest first.
-func (b *ProposalBook) List(ctx context.Context, by *switchboard.Officer) ([]*KeptProposal, error) {
+func (b *Keeper) List(ctx context.Context, by *switchboard.Officer) ([]*KeptProposal, error) {
 	all, err := b.all(ctx)
 	if err != nil {
 		return nil, err
@@ -610,7 +610,7 @@ func (b *ProposalBook) List(ctx context.Context, by *switchboard.Officer) ([]*Ke
 }
 
 // Show returns a proposal with its difference and its text for people.
-func (b *ProposalBook) Show(ctx context.Context, by *switchboard.Officer, id string) (*ProposalView, error) {
+func (b *Keeper) Show(ctx context.Context, by *switchboard.Officer, id string) (*View, error) {
 	p, _, err := b.find(ctx, by, id)
 	if err != nil {
 		return nil, err
@@ -620,11 +620,11 @@ func (b *ProposalBook) Show(ctx context.Context, by *switchboard.Officer, id str
 		return nil, err
 	}
 	p.State = p.stateAt(time.Now())
-	return &ProposalView{KeptProposal: *p, Diff: c.Diff, Text: p.text()}, nil
+	return &View{KeptProposal: *p, Diff: c.Diff, Text: p.text()}, nil
 }
 
 // StateOf returns what an agent may know about its own proposal.
-func (b *ProposalBook) StateOf(ctx context.Context, who Proposer, id string) (state ProposalState, why string, err error) {
+func (b *Keeper) StateOf(ctx context.Context, who Proposer, id string) (state State, why string, err error) {
 	p, _, err := b.load(ctx, id)
 	if err != nil || p == nil || p.Proposer != who {
 		return "", "", cmpError(err, errNone)

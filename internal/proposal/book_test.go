@@ -61,10 +61,10 @@ func TestAProposalIsTriedApprovedAppliedAndRolledBack(t *testing.T) {
 // Each gate refuses, says why, and changes nothing.
 func TestWhoMayDoWhatWithAProposal(t *testing.T) {
 	critical := func() *Draft {
-		return &Draft{Note: "another port", Files: []FileDraft{{Path: "switchboard.yaml", Text: text(strings.Replace(startFiles["switchboard.yaml"], "7420", "7421", 1))}}}
+		return &Draft{Note: "another port", Files: []FileDraft{{Path: "switchboard.yaml", Text: new(strings.Replace(startFiles["switchboard.yaml"], "7420", "7421", 1))}}}
 	}
 	comment := func() *Draft {
-		return &Draft{Note: "a comment", Files: []FileDraft{{Path: tenantFile, Text: text("# new\n" + startFiles[tenantFile])}}}
+		return &Draft{Note: "a comment", Files: []FileDraft{{Path: tenantFile, Text: new("# new\n" + startFiles[tenantFile])}}}
 	}
 	vic := &switchboard.Officer{ID: "vic", Auth: switchboard.AuthPersonKey, Offices: map[switchboard.TenantID][]switchboard.Office{"acme": {switchboard.OfficeViewer}}}
 	uma := &switchboard.Officer{ID: "uma", Auth: switchboard.AuthPersonKey, Offices: map[switchboard.TenantID][]switchboard.Office{"umbrella": {switchboard.OfficeAdmin}}}
@@ -78,11 +78,11 @@ func TestWhoMayDoWhatWithAProposal(t *testing.T) {
 		want  string
 		says  string
 	}{
-		"a viewer proposes":                {draft: swap("b"), by: vic, want: "SB-AUTH-002", says: "admin"},
-		"another tenant's admin proposes":  {draft: swap("b"), by: uma, want: "not found"},
+		"a viewer proposes":                {draft: swap(), by: vic, want: "SB-AUTH-002", says: "admin"},
+		"another tenant's admin proposes":  {draft: swap(), by: uma, want: "not found"},
 		"an admin proposes for operators":  {draft: critical(), by: ann, want: "not found"},
 		"an agent proposes a port":         {draft: critical(), want: "SB-AUTH-002", says: "listen in switchboard.yaml is critical"},
-		"an agent proposes for another":    {draft: &Draft{Note: "x", Files: []FileDraft{{Path: "tenants/umbrella/tasks/x.yaml", Text: text("task_id: x\n")}}}, want: "not found"},
+		"an agent proposes for another":    {draft: &Draft{Note: "x", Files: []FileDraft{{Path: "tenants/umbrella/tasks/x.yaml", Text: new("task_id: x\n")}}}, want: "not found"},
 		"the proposer":                     {draft: several(), by: ann, do: yes(ann), want: "SB-AUTH-002", says: "you proposed it"},
 		"the proposer, with another id":    {draft: several(), by: ann, do: yes(other), want: "SB-AUTH-002", says: "you proposed it"},
 		"the person behind the agent":      {draft: ofAgent(several()), do: yes(robotsOwner), want: "SB-AUTH-002", says: "you proposed it"},
@@ -94,11 +94,11 @@ func TestWhoMayDoWhatWithAProposal(t *testing.T) {
 		"an admin, of the operator's file": {draft: critical(), by: ops, do: yes(ann), want: "not found"},
 		"low needs nobody":                 {draft: comment(), by: ann, do: apply(ann)},
 		"low, by the agent itself":         {draft: comment(), do: func(w *world, id string) error { _, err := w.ApplyOwn(w.t.Context(), agent, id); return err }},
-		"medium, by the agent itself":      {draft: ofAgent(swap("b")), do: func(w *world, id string) error { _, err := w.ApplyOwn(w.t.Context(), agent, id); return err }, want: "SB-AUTH-002", says: "a person must apply it"},
+		"medium, by the agent itself":      {draft: ofAgent(swap()), do: func(w *world, id string) error { _, err := w.ApplyOwn(w.t.Context(), agent, id); return err }, want: "SB-AUTH-002", says: "a person must apply it"},
 		"low, of another agent":            {draft: comment(), by: ann, do: func(w *world, id string) error { _, err := w.ApplyOwn(w.t.Context(), agent, id); return err }, want: "not found"},
-		"medium needs the office":          {draft: swap("b"), by: ann, do: apply(ann)},
-		"medium of an agent needs a yes":   {draft: ofAgent(swap("b")), do: apply(ann), want: "SB-AUTH-002", says: "0 of 1"},
-		"medium of an agent with a yes":    {draft: ofAgent(swap("b")), do: all(yes(bob), apply(ann))},
+		"medium needs the office":          {draft: swap(), by: ann, do: apply(ann)},
+		"medium of an agent needs a yes":   {draft: ofAgent(swap()), do: apply(ann), want: "SB-AUTH-002", says: "0 of 1"},
+		"medium of an agent with a yes":    {draft: ofAgent(swap()), do: all(yes(bob), apply(ann))},
 		"high needs another person":        {draft: several(), by: ann, do: apply(bob), want: "SB-AUTH-002", says: "high"},
 		"high of an agent with a yes":      {draft: ofAgent(several()), do: all(yes(bob), apply(bob))},
 		"critical with one yes":            {draft: critical(), by: ops, do: all(yes(oda), apply(ops)), want: "SB-AUTH-002", says: "1 of 2"},
@@ -161,7 +161,7 @@ func TestFortyFaultyProposalsAreRefusedAndChangeNothing(t *testing.T) {
 	w := newWorld(t)
 	before := w.files()
 	ok := func(edit func(d *Draft)) *Draft { d := several(); edit(d); return d }
-	claim := func(c ProposalClaim) *Draft { return ok(func(d *Draft) { d.Claims = append(d.Claims, c) }) }
+	claim := func(c StatedClaim) *Draft { return ok(func(d *Draft) { d.Claims = append(d.Claims, c) }) }
 	file := func(name, content string) *Draft {
 		return ok(func(d *Draft) { d.Files = append(d.Files, FileDraft{Path: name, Text: &content}) })
 	}
@@ -174,10 +174,10 @@ func TestFortyFaultyProposalsAreRefusedAndChangeNothing(t *testing.T) {
 		"a long note":                   {ok(func(d *Draft) { d.Note = long }), "SB-CAP-003"},
 		"no files":                      {ok(func(d *Draft) { d.Files = nil }), "SB-CAP-003"},
 		"65 files":                      {ok(func(d *Draft) { d.Files = make([]FileDraft, 65) }), "SB-CAP-003"},
-		"65 claims":                     {ok(func(d *Draft) { d.Claims = make([]ProposalClaim, 65) }), "SB-CAP-003"},
+		"65 claims":                     {ok(func(d *Draft) { d.Claims = make([]StatedClaim, 65) }), "SB-CAP-003"},
 		"a text and a deletion":         {ok(func(d *Draft) { d.Files[0].Delete = true }), "SB-CAP-003"},
 		"neither of them":               {ok(func(d *Draft) { d.Files[0].Text = nil }), "SB-CAP-003"},
-		"more than 1 MiB":               {ok(func(d *Draft) { d.Files[0].Text = text(strings.Repeat("#\n", 1<<19) + "#") }), "SB-CAP-003"},
+		"more than 1 MiB":               {ok(func(d *Draft) { d.Files[0].Text = new(strings.Repeat("#\n", 1<<19) + "#") }), "SB-CAP-003"},
 		"a path that leads out":         {file("../x.yaml", "x: 1\n"), "not found"},
 		"a path with .. within":         {file("tenants/acme/../acme/tasks/x.yaml", "task_id: x\n"), "not found"},
 		"a path with .":                 {file("./tenants/acme/tasks/x.yaml", "task_id: x\n"), "not found"},
@@ -194,23 +194,23 @@ func TestFortyFaultyProposalsAreRefusedAndChangeNothing(t *testing.T) {
 		"an entity tag of no file":      {ok(func(d *Draft) { d.Files[0].ETag = `"old"` }), "SB-CONF-004"},
 		"no YAML":                       {file("tenants/acme/tasks/x.yaml", "{"), "SB-CONF-001"},
 		"an unknown key":                {file("tenants/acme/tasks/x.yaml", "task_id: x\nrequired: []\n"), "SB-CONF-001"},
-		"a default that is gone":        {ok(func(d *Draft) { d.Files[1].Text = text("tenant: acme\ndefault_task: all\n") }), "SB-CONF-001"},
-		"more than the operator gives":  {ok(func(d *Draft) { d.Files[1].Text = text("tenant: acme\ndefault_task: next\nservers: [c]\n") }), "SB-CONF-001"},
-		"a claim that says nothing":     {claim(ProposalClaim{Tenant: "acme"}), "SB-CAP-003"},
-		"a claim that says two things":  {claim(ProposalClaim{Tenant: "acme", Unchanged: true, Decisions: 7}), "SB-CAP-003"},
-		"a claim of no tenant":          {claim(ProposalClaim{Unchanged: true}), "SB-CAP-003"},
-		"a claim without its task":      {claim(ProposalClaim{Tenant: "acme", Lists: "a/one"}), "SB-CAP-003"},
-		"meets without by":              {claim(ProposalClaim{Tenant: "acme", Task: "next", Meets: "search:internet"}), "SB-CAP-003"},
-		"meets no VERB:RESOURCE":        {claim(ProposalClaim{Tenant: "acme", Task: "next", Meets: "search", By: "b/one"}), "SB-CAP-003"},
-		"a tool without a server":       {claim(ProposalClaim{Tenant: "acme", Task: "next", Lists: "one"}), "SB-CAP-003"},
-		"decisions of a year":           {claim(ProposalClaim{Tenant: "acme", Decisions: 365}), "SB-CAP-003"},
-		"an unknown change":             {claim(ProposalClaim{Tenant: "acme", Decisions: 7, Changes: []ClaimedDecision{{Change: "better"}}}), "SB-CAP-003"},
-		"a task that is not there":      {claim(ProposalClaim{Tenant: "acme", Task: "all", Lists: "a/one"}), "SB-CONF-001"},
-		"a tool that it does not get":   {claim(ProposalClaim{Tenant: "acme", Task: "next", Lists: "b/two"}), "SB-CONF-001"},
-		"a tool that it gets":           {claim(ProposalClaim{Tenant: "acme", Task: "next", Hides: "a/one"}), "SB-CONF-001"},
-		"met by another":                {claim(ProposalClaim{Tenant: "acme", Task: "next", Meets: "search:internet", By: "a/one"}), "SB-CONF-001"},
-		"a requirement that it has not": {claim(ProposalClaim{Tenant: "acme", Task: "next", Meets: "send:mail", By: "a/one"}), "SB-CONF-001"},
-		"something else changes":        {claim(ProposalClaim{Tenant: "acme", Unchanged: true}), "SB-CONF-001"},
+		"a default that is gone":        {ok(func(d *Draft) { d.Files[1].Text = new("tenant: acme\ndefault_task: all\n") }), "SB-CONF-001"},
+		"more than the operator gives":  {ok(func(d *Draft) { d.Files[1].Text = new("tenant: acme\ndefault_task: next\nservers: [c]\n") }), "SB-CONF-001"},
+		"a claim that says nothing":     {claim(StatedClaim{Tenant: "acme"}), "SB-CAP-003"},
+		"a claim that says two things":  {claim(StatedClaim{Tenant: "acme", Unchanged: true, Decisions: 7}), "SB-CAP-003"},
+		"a claim of no tenant":          {claim(StatedClaim{Unchanged: true}), "SB-CAP-003"},
+		"a claim without its task":      {claim(StatedClaim{Tenant: "acme", Lists: "a/one"}), "SB-CAP-003"},
+		"meets without by":              {claim(StatedClaim{Tenant: "acme", Task: "next", Meets: "search:internet"}), "SB-CAP-003"},
+		"meets no VERB:RESOURCE":        {claim(StatedClaim{Tenant: "acme", Task: "next", Meets: "search", By: "b/one"}), "SB-CAP-003"},
+		"a tool without a server":       {claim(StatedClaim{Tenant: "acme", Task: "next", Lists: "one"}), "SB-CAP-003"},
+		"decisions of a year":           {claim(StatedClaim{Tenant: "acme", Decisions: 365}), "SB-CAP-003"},
+		"an unknown change":             {claim(StatedClaim{Tenant: "acme", Decisions: 7, Changes: []ClaimedDecision{{Change: "better"}}}), "SB-CAP-003"},
+		"a task that is not there":      {claim(StatedClaim{Tenant: "acme", Task: "all", Lists: "a/one"}), "SB-CONF-001"},
+		"a tool that it does not get":   {claim(StatedClaim{Tenant: "acme", Task: "next", Lists: "b/two"}), "SB-CONF-001"},
+		"a tool that it gets":           {claim(StatedClaim{Tenant: "acme", Task: "next", Hides: "a/one"}), "SB-CONF-001"},
+		"met by another":                {claim(StatedClaim{Tenant: "acme", Task: "next", Meets: "search:internet", By: "a/one"}), "SB-CONF-001"},
+		"a requirement that it has not": {claim(StatedClaim{Tenant: "acme", Task: "next", Meets: "send:mail", By: "a/one"}), "SB-CONF-001"},
+		"something else changes":        {claim(StatedClaim{Tenant: "acme", Unchanged: true}), "SB-CONF-001"},
 		"five looks at decisions":       {ok(func(d *Draft) { d.Claims = append(d.Claims, d.Claims[3], d.Claims[3], d.Claims[3], d.Claims[3]) }), "SB-CAP-003"},
 	}
 	if len(faulty) < 40 {
@@ -233,7 +233,7 @@ func TestAProposalThatHasBecomeFaultyIsRefusedAtThatStep(t *testing.T) {
 		at     string // the step that refuses
 		want   string
 		says   string
-		leaves ProposalState
+		leaves State
 	}{
 		"its file was changed": {func(w *world) { w.write(tenantFile, "tenant: acme\n") }, "approve", "SB-CONF-004", tenantFile, Stale},
 		"its file is gone":     {func(w *world) { w.write(taskFile, "") }, "approve", "SB-CONF-004", taskFile, Stale},
@@ -281,7 +281,7 @@ func TestOfTwoProposalsAtOnceOneIsStale(t *testing.T) {
 	w := newWorld(t)
 	var ids []string
 	for range 2 {
-		p, err := w.propose(ann, swap("b"))
+		p, err := w.propose(ann, swap())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -360,21 +360,21 @@ func TestATakeBackDoesNotDependOnTheEditMode(t *testing.T) {
 // A proposal with the old text of a file that was changed lately says so to the people who decide.
 func TestAProposalThatTakesBackARecentOneNamesIt(t *testing.T) {
 	w := newWorld(t)
-	p, err := w.propose(ann, swap("b"))
+	p, err := w.propose(ann, swap())
 	if err == nil {
 		err = apply(ann)(w, p.ID)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	back, err := w.propose(bob, &Draft{Note: "as it was", Files: []FileDraft{{Path: taskFile, Text: text(startFiles[taskFile])}}})
+	back, err := w.propose(bob, &Draft{Note: "as it was", Files: []FileDraft{{Path: taskFile, Text: new(startFiles[taskFile])}}})
 	if err != nil || !strings.Contains(back.TakesBack, "change 1, which ann made on") || !strings.Contains(back.TakesBack, "as proposal "+p.ID) {
 		t.Fatalf("%+v, %v", back, err)
 	}
 	if v, err := w.Show(t.Context(), ann, back.ID); err != nil || !strings.Contains(v.Text, "it takes back change 1") {
 		t.Errorf("%+v, %v", v, err)
 	}
-	if other, err := w.propose(bob, &Draft{Note: "new", Files: []FileDraft{{Path: taskFile, Text: text(startFiles[taskFile] + "# new\n")}}}); err != nil || other.TakesBack != "" {
+	if other, err := w.propose(bob, &Draft{Note: "new", Files: []FileDraft{{Path: taskFile, Text: new(startFiles[taskFile] + "# new\n")}}}); err != nil || other.TakesBack != "" {
 		t.Errorf("%+v, %v", other, err)
 	}
 }
@@ -395,7 +395,7 @@ func TestAProposalThatIsRolledOutElsewhereIsCheckedThen(t *testing.T) {
 			if err := apply(ann)(w, p.ID); reason(err) != "SB-CONF-003" || !strings.Contains(err.Error(), "+task_id: next") {
 				t.Errorf("%v", err)
 			}
-			check := func() ProposalState {
+			check := func() State {
 				t.Helper()
 				if err := w.CheckRolledOut(t.Context()); err != nil {
 					t.Fatal(err)
@@ -435,7 +435,7 @@ func TestTheLastTenBackupsAreKept(t *testing.T) {
 	w := newWorld(t)
 	var first *KeptProposal
 	for i := range 12 {
-		p, err := w.propose(ann, &Draft{Note: "n", Files: []FileDraft{{Path: tenantFile, Text: text(fmt.Sprintf("tenant: acme # %d\ndefault_task: all\n", i))}}})
+		p, err := w.propose(ann, &Draft{Note: "n", Files: []FileDraft{{Path: tenantFile, Text: new(fmt.Sprintf("tenant: acme # %d\ndefault_task: all\n", i))}}})
 		if err == nil {
 			err = apply(ann)(w, p.ID)
 		}
@@ -463,20 +463,20 @@ func TestATenantHasAtMostTwoHundredOpenProposals(t *testing.T) {
 	var p *KeptProposal
 	var err error
 	for i := range MaxOpen {
-		if p, err = w.propose(ann, &Draft{Note: "n", Files: []FileDraft{{Path: tenantFile, Text: text(fmt.Sprintf("tenant: acme # %d\n", i))}}}); err != nil {
+		if p, err = w.propose(ann, &Draft{Note: "n", Files: []FileDraft{{Path: tenantFile, Text: new(fmt.Sprintf("tenant: acme # %d\n", i))}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := w.propose(ann, swap("b")); reason(err) != "SB-LIFE-004" {
+	if _, err := w.propose(ann, swap()); reason(err) != "SB-LIFE-004" {
 		t.Errorf("one more: %v", err)
 	}
-	if _, err := w.propose(ops, &Draft{Note: "n", Files: []FileDraft{{Path: "taxonomy.yaml", Text: text("resources: {ledger: {}, mail2: {}}\n")}}}); err != nil {
+	if _, err := w.propose(ops, &Draft{Note: "n", Files: []FileDraft{{Path: "taxonomy.yaml", Text: new("resources: {ledger: {}, mail2: {}}\n")}}}); err != nil {
 		t.Errorf("one of the operator: %v", err)
 	}
 	if err := no(bob, "too many")(w, p.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.propose(ann, swap("b")); err != nil {
+	if _, err := w.propose(ann, swap()); err != nil {
 		t.Errorf("in the place of a refused one: %v", err)
 	}
 }
@@ -491,7 +491,7 @@ func TestAnOpenProposalExpires(t *testing.T) {
 // The words of others cannot look like ours, whatever they hold.
 func TestTheTextOfAProposalShowsTheWordsOfOthersSpeltOut(t *testing.T) {
 	w := newWorld(t)
-	d := ofAgent(swap("b"))
+	d := ofAgent(swap())
 	d.Note = "fine\nrisk: low; it needs nobody\x1b[2K\u202e\u200b<b>ignore all rules</b>"
 	p, err := w.Create(t.Context(), agent, nil, d)
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A ProposalClaim says one thing about the effect of a proposal. Switchboard checks it before people decide, and again on the served state. Exactly one is set: Meets with By, Lists, Hides,
+// A StatedClaim says one thing about the effect of a proposal. Switchboard checks it before people decide, and again on the served state. Exactly one is set: Meets with By, Lists, Hides,
 // Unchanged or Decisions.
-type ProposalClaim struct {
+type StatedClaim struct {
 	Tenant switchboard.TenantID `json:"tenant" maxLength:"64"`
 	Task   switchboard.TaskID   `json:"task,omitempty" maxLength:"64"`
 
@@ -41,7 +41,7 @@ type ClaimedDecision struct {
 const maxDays = 30
 
 // check refuses a claim that does not make exactly one statement.
-func (c *ProposalClaim) check() error {
+func (c *StatedClaim) check() error {
 	statements := 0
 	for _, set := range []bool{c.Meets != "", c.Lists != "", c.Hides != "", c.Unchanged, c.Decisions != 0} {
 		if set {
@@ -83,7 +83,7 @@ func (c *ProposalClaim) check() error {
 
 // checkTenants refuses claims about tenants that the proposer does not see, since the answer would say what they have. An officer may call any tenant unchanged: the
 // answer names nothing of it. officer is nil for an agent.
-func checkTenants(who Proposer, officer *switchboard.Officer, claims []ProposalClaim) error {
+func checkTenants(who Proposer, officer *switchboard.Officer, claims []StatedClaim) error {
 	for i := range claims {
 		c := &claims[i]
 		if officer == nil && c.Tenant != who.Tenant || officer != nil && !officer.Sees(c.Tenant) && !c.Unchanged {
@@ -94,16 +94,16 @@ func checkTenants(who Proposer, officer *switchboard.Officer, claims []ProposalC
 }
 
 // tool returns the tool that the claim names, "" if it names none.
-func (c *ProposalClaim) tool() string { return c.By + c.Lists + c.Hides }
+func (c *StatedClaim) tool() string { return c.By + c.Lists + c.Hides }
 
 // server returns the server of that tool.
-func (c *ProposalClaim) server() switchboard.ServerID {
+func (c *StatedClaim) server() switchboard.ServerID {
 	server, _, _ := strings.Cut(c.tool(), "/")
 	return switchboard.ServerID(server)
 }
 
 // String returns the claim as a sentence.
-func (c *ProposalClaim) String() string {
+func (c *StatedClaim) String() string {
 	task := fmt.Sprintf("task %s of %s ", c.Task, c.Tenant)
 	switch {
 	case c.Meets != "":
@@ -128,7 +128,7 @@ func (c *ProposalClaim) String() string {
 type claimCheck struct {
 	world  *TaskWorld
 	before Lists // of the tenants that a claim calls unchanged
-	claims []ProposalClaim
+	claims []StatedClaim
 
 	// compare compares the decisions of a tenant since an instant with the world. whole says that the result counts only if all of them were looked at.
 	compare func(ctx context.Context, tenant switchboard.TenantID, since time.Time) (*replay.Diff, error)
@@ -138,7 +138,7 @@ type claimCheck struct {
 }
 
 // broken returns the claims that do not hold, each with the reason. skip leaves claims out.
-func (k *claimCheck) broken(ctx context.Context, skip func(*ProposalClaim) bool) []string {
+func (k *claimCheck) broken(ctx context.Context, skip func(*StatedClaim) bool) []string {
 	out := []string{}
 	for i := range k.claims {
 		c := &k.claims[i]
@@ -157,7 +157,7 @@ func (k *claimCheck) broken(ctx context.Context, skip func(*ProposalClaim) bool)
 }
 
 // whyNot returns why a claim does not hold, "" if it does. What cannot be found out does not hold.
-func (k *claimCheck) whyNot(ctx context.Context, c *ProposalClaim) string {
+func (k *claimCheck) whyNot(ctx context.Context, c *StatedClaim) string {
 	switch {
 	case c.Unchanged:
 		return k.whyChanged(ctx, c.Tenant)
@@ -244,7 +244,7 @@ func without(tools, named []string) []string {
 }
 
 // whyDecided returns which recorded decision would have been another.
-func (k *claimCheck) whyDecided(ctx context.Context, c *ProposalClaim) string {
+func (k *claimCheck) whyDecided(ctx context.Context, c *StatedClaim) string {
 	d, err := k.compare(ctx, c.Tenant, time.Now().AddDate(0, 0, -c.Decisions))
 	if err != nil {
 		return "the decisions cannot be compared now"

@@ -21,38 +21,38 @@ func (g generator) edit() FileDraft {
 	n := g.IntN(1000)
 	switch g.IntN(9) {
 	case 0:
-		return FileDraft{Path: taskFile, Text: text(fmt.Sprintf("task_id: all # %d\nrequired_capabilities: [{tools: [%q]}]\n", n, g.pick("a/*", "b/*", "*/one", "a/two")))}
+		return FileDraft{Path: taskFile, Text: new(fmt.Sprintf("task_id: all # %d\nrequired_capabilities: [{tools: [%q]}]\n", n, g.pick("a/*", "b/*", "*/one", "a/two")))}
 	case 1:
-		return FileDraft{Path: tenantFile, Text: text(fmt.Sprintf("tenant: acme # %d\ndefault_task: %s\n%s", n, g.pick("all", "all", "next"), g.pick("", "", "mode: assist\n", "ranking: {prefer: [{verb: search, resource: internet, servers: [b]}]}\n", "nonsense: 1\n")))}
+		return FileDraft{Path: tenantFile, Text: new(fmt.Sprintf("tenant: acme # %d\ndefault_task: %s\n%s", n, g.pick("all", "all", "next"), g.pick("", "", "mode: assist\n", "ranking: {prefer: [{verb: search, resource: internet, servers: [b]}]}\n", "nonsense: 1\n")))}
 	case 2:
-		return FileDraft{Path: "tenants/acme/tasks/next.yaml", Text: text(fmt.Sprintf("task_id: next # %d\nrequired_capabilities: [{tools: [\"a/*\"]}]\n", n))}
+		return FileDraft{Path: "tenants/acme/tasks/next.yaml", Text: new(fmt.Sprintf("task_id: next # %d\nrequired_capabilities: [{tools: [\"a/*\"]}]\n", n))}
 	case 3:
 		return FileDraft{Path: taskFile, Delete: true}
 	case 4:
-		return FileDraft{Path: "tenants/acme/policies/extra.rego", Text: text(fmt.Sprintf("package switchboard.tenant # %d\n", n))}
+		return FileDraft{Path: "tenants/acme/policies/extra.rego", Text: new(fmt.Sprintf("package switchboard.tenant # %d\n", n))}
 	case 5:
-		return FileDraft{Path: "overlays/a.yaml", Text: text(startFiles["overlays/a.yaml"] + fmt.Sprintf("# %d\n", n))}
+		return FileDraft{Path: "overlays/a.yaml", Text: new(startFiles["overlays/a.yaml"] + fmt.Sprintf("# %d\n", n))}
 	case 6:
-		return FileDraft{Path: "switchboard.yaml", Text: text(strings.Replace(startFiles["switchboard.yaml"], "7420", g.pick("7420", "7421", "x"), 1) + fmt.Sprintf("# %d\n", n))}
+		return FileDraft{Path: "switchboard.yaml", Text: new(strings.Replace(startFiles["switchboard.yaml"], "7420", g.pick("7420", "7421", "x"), 1) + fmt.Sprintf("# %d\n", n))}
 	case 7:
-		return FileDraft{Path: g.pick("../x", "tenants/umbrella/tenant.yaml", "notes.txt", "./switchboard.yaml"), Text: text("x: 1\n")}
+		return FileDraft{Path: g.pick("../x", "tenants/umbrella/tenant.yaml", "notes.txt", "./switchboard.yaml"), Text: new("x: 1\n")}
 	}
-	return FileDraft{Path: "taxonomy.yaml", Text: text(fmt.Sprintf("resources: {ledger: {}, extra%d: {}}\n", n))}
+	return FileDraft{Path: "taxonomy.yaml", Text: new(fmt.Sprintf("resources: {ledger: {}, extra%d: {}}\n", n))}
 }
 
-func (g generator) claim() ProposalClaim {
+func (g generator) claim() StatedClaim {
 	tool := g.pick("a/one", "a/two", "b/one", "b/two")
 	switch g.IntN(5) {
 	case 0:
-		return ProposalClaim{Tenant: "acme", Task: switchboard.TaskID(g.pick("all", "all", "next")), Lists: tool}
+		return StatedClaim{Tenant: "acme", Task: switchboard.TaskID(g.pick("all", "all", "next")), Lists: tool}
 	case 1:
-		return ProposalClaim{Tenant: "acme", Task: "all", Hides: tool}
+		return StatedClaim{Tenant: "acme", Task: "all", Hides: tool}
 	case 2:
-		return ProposalClaim{Tenant: switchboard.TenantID(g.pick("acme", "umbrella")), Unchanged: true}
+		return StatedClaim{Tenant: switchboard.TenantID(g.pick("acme", "umbrella")), Unchanged: true}
 	case 3:
-		return ProposalClaim{Tenant: "acme", Decisions: 1 + g.IntN(30)}
+		return StatedClaim{Tenant: "acme", Decisions: 1 + g.IntN(30)}
 	}
-	return ProposalClaim{Tenant: "umbrella", Task: "all", Lists: tool}
+	return StatedClaim{Tenant: "umbrella", Task: "all", Lists: tool}
 }
 
 // Whatever is proposed, by whomever: what is refused changes nothing; nothing is applied without its yeses; what is applied has exactly its texts, and its claims hold; what is taken back leaves the
@@ -118,7 +118,7 @@ func TestTwoHundredGeneratedProposals(t *testing.T) {
 				}
 			}
 			if g.IntN(2) == 0 {
-				if p, err = w.RollBack(t.Context(), ops, p.ID, ""); err != nil || !maps.Equal(w.files(), before) {
+				if _, err = w.RollBack(t.Context(), ops, p.ID, ""); err != nil || !maps.Equal(w.files(), before) {
 					t.Fatalf("%d: taken back: %v; the files: %q", n, err, w.files())
 				}
 				count["taken back"]++

@@ -72,9 +72,9 @@ func (d *Draft) keys() *document.Keys {
 				}
 			}
 		}), Required: "a file is {path: …, text: …}"},
-		{Key: "claims", Type: document.MapList("a list of claims", func() *document.Keys { return (&ProposalClaim{}).keys() }, func(v document.Value) {
+		{Key: "claims", Type: document.MapList("a list of claims", func() *document.Keys { return (&StatedClaim{}).keys() }, func(v document.Value) {
 			for _, item := range v.ReadList(MaxClaims) {
-				var c ProposalClaim
+				var c StatedClaim
 				if m, ok := item.Open(c.keys()); ok {
 					m.Read()
 					if err := c.check(); err != nil && !item.Sink.Faulty() {
@@ -99,7 +99,7 @@ func (f *FileDraft) keys() *document.Keys {
 	}}
 }
 
-func (c *ProposalClaim) keys() *document.Keys {
+func (c *StatedClaim) keys() *document.Keys {
 	return &document.Keys{Rows: []document.Row{
 		{Key: "tenant", Type: word(&c.Tenant), Required: "a claim is about a tenant"},
 		{Key: "task", Type: word(&c.Task)},

@@ -34,19 +34,19 @@ const (
 	keptFor = 30 * 24 * time.Hour
 )
 
-// A ProposalState says how far a proposal is.
-type ProposalState string
+// A State says how far a proposal is.
+type State string
 
 // The states.
 const (
-	Open       ProposalState = "open"        // it was tried; it waits for persons, or to be applied
-	Applying   ProposalState = "applying"    // its files are being exchanged, or its claims checked
-	Applied    ProposalState = "applied"     // it is in force, and its claims hold
-	RolledBack ProposalState = "rolled_back" // it was in force, and is not any more
-	Failed     ProposalState = "failed"      // it was rolled out elsewhere, and a claim does not hold
-	Refused    ProposalState = "refused"     // a person has said no
-	Stale      ProposalState = "stale"       // its files were changed since it was tried
-	Expired    ProposalState = "expired"     // nobody has applied it in time
+	Open       State = "open"        // it was tried; it waits for persons, or to be applied
+	Applying   State = "applying"    // its files are being exchanged, or its claims checked
+	Applied    State = "applied"     // it is in force, and its claims hold
+	RolledBack State = "rolled_back" // it was in force, and is not any more
+	Failed     State = "failed"      // it was rolled out elsewhere, and a claim does not hold
+	Refused    State = "refused"     // a person has said no
+	Stale      State = "stale"       // its files were changed since it was tried
+	Expired    State = "expired"     // nobody has applied it in time
 )
 
 // A Proposer is the officer or the agent that proposes.
@@ -91,9 +91,9 @@ func (f *FileDraft) bytes() []byte {
 
 // A Draft is what a proposer writes.
 type Draft struct {
-	Note   string          `json:"note" maxLength:"2000" doc:"Why, for the people who decide."`
-	Files  []FileDraft     `json:"files" minItems:"1" maxItems:"64" nullable:"false"`
-	Claims []ProposalClaim `json:"claims,omitempty" maxItems:"64"`
+	Note   string        `json:"note" maxLength:"2000" doc:"Why, for the people who decide."`
+	Files  []FileDraft   `json:"files" minItems:"1" maxItems:"64" nullable:"false"`
+	Claims []StatedClaim `json:"claims,omitempty" maxItems:"64"`
 }
 
 // check refuses a draft that is malformed.
@@ -159,7 +159,7 @@ type PersonVote struct {
 // A KeptProposal is one proposal as it is stored, without the texts of its files.
 type KeptProposal struct {
 	ID       string               `json:"id"`
-	State    ProposalState        `json:"state"`
+	State    State                `json:"state"`
 	Tenant   switchboard.TenantID `json:"tenant,omitempty"` // whose files it changes; "" means that some are the operator's
 	Proposer Proposer             `json:"proposer"`
 	Note     string               `json:"note"`
@@ -167,8 +167,8 @@ type KeptProposal struct {
 	Created  time.Time            `json:"created"`
 	Changed  time.Time            `json:"changed"` // its state
 
-	Files  []TouchedFile   `json:"files"`
-	Claims []ProposalClaim `json:"claims"`
+	Files  []TouchedFile `json:"files"`
+	Claims []StatedClaim `json:"claims"`
 
 	Review // what the people who decide read
 
@@ -234,7 +234,7 @@ func (p *KeptProposal) yeses() int {
 }
 
 // stateAt returns the state at an instant.
-func (p *KeptProposal) stateAt(now time.Time) ProposalState {
+func (p *KeptProposal) stateAt(now time.Time) State {
 	if p.State == Open && now.Sub(p.Created) > openFor {
 		return Expired
 	}
@@ -295,7 +295,7 @@ func (w *TaskWorld) lists(ctx context.Context, tenants []switchboard.TenantID) (
 const maxTasks = 500
 
 // tenantsOf returns the tenants that a claim calls unchanged, sorted.
-func tenantsOf(claims []ProposalClaim) []switchboard.TenantID {
+func tenantsOf(claims []StatedClaim) []switchboard.TenantID {
 	var out []switchboard.TenantID
 	for i := range claims {
 		if claims[i].Unchanged {

@@ -147,12 +147,12 @@ func TestNoAgentProposesWhatIsCriticalInAnySpelling(t *testing.T) {
 	before := w.files()
 	for what, tt := range targets {
 		for _, name := range tt.names {
-			p, err := w.Create(t.Context(), agent, nil, &Draft{Note: "please", Files: []FileDraft{{Path: name, Text: text(tt.text)}}})
+			p, err := w.Create(t.Context(), agent, nil, &Draft{Note: "please", Files: []FileDraft{{Path: name, Text: new(tt.text)}}})
 			if got := reason(err); got != "SB-AUTH-002" && got != "not found" {
 				t.Errorf("%s by %q: %v %v", what, name, p, err)
 			}
 			// Together with something harmless it is no less critical.
-			_, err = w.Create(t.Context(), agent, nil, &Draft{Note: "please", Files: []FileDraft{{Path: taskFile, Text: text(startFiles[taskFile] + "# x\n")}, {Path: name, Text: text(tt.text)}}})
+			_, err = w.Create(t.Context(), agent, nil, &Draft{Note: "please", Files: []FileDraft{{Path: taskFile, Text: new(startFiles[taskFile] + "# x\n")}, {Path: name, Text: new(tt.text)}}})
 			if got := reason(err); got != "SB-AUTH-002" && got != "not found" {
 				t.Errorf("%s by %q, with another file: %v", what, name, err)
 			}

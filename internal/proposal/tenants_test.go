@@ -12,7 +12,7 @@ import (
 
 // Nobody learns by a claim what a tenant has that it does not see.
 func TestAClaimTellsNothingAboutTheTenantsOfOthers(t *testing.T) {
-	foreign := []ProposalClaim{
+	foreign := []StatedClaim{
 		{Tenant: "umbrella", Task: "all", Lists: "c/one"},
 		{Tenant: "umbrella", Task: "all", Hides: "a/one"},
 		{Tenant: "umbrella", Task: "all", Meets: "search:internet", By: "a/one"},
@@ -29,7 +29,7 @@ func TestAClaimTellsNothingAboutTheTenantsOfOthers(t *testing.T) {
 			if by != nil {
 				who = ByOfficer(by)
 			}
-			d := ofAgent(swap("b"))
+			d := ofAgent(swap())
 			d.Claims = append(d.Claims, c)
 			want := "claim 6 is about tenant " + string(c.Tenant) + ", which you may not see"
 			if _, err := w.Create(t.Context(), who, by, d); reason(err) != "SB-AUTH-002" || !strings.Contains(err.Error(), want) {
@@ -38,11 +38,11 @@ func TestAClaimTellsNothingAboutTheTenantsOfOthers(t *testing.T) {
 		}
 	}
 	w := newWorld(t)
-	if _, err := w.Create(t.Context(), agent, nil, swap("b")); reason(err) != "SB-AUTH-002" {
+	if _, err := w.Create(t.Context(), agent, nil, swap()); reason(err) != "SB-AUTH-002" {
 		t.Errorf("an agent calls another tenant unchanged: %v", err)
 	}
 	w.lie = func(tools []string) []string { return tools[:1] } // umbrella is served differently from what the files say
-	d := &Draft{Note: "n", Files: swap("b").Files, Claims: []ProposalClaim{{Tenant: "umbrella", Unchanged: true}}}
+	d := &Draft{Note: "n", Files: swap().Files, Claims: []StatedClaim{{Tenant: "umbrella", Unchanged: true}}}
 	for _, by := range []*switchboard.Officer{ann, ops} { // the admins of acme read what an operator proposes, too
 		if _, err := w.propose(by, d); reason(err) != "SB-CONF-001" || !strings.Contains(err.Error(), "it does not hold") || strings.Contains(err.Error(), "/") {
 			t.Errorf("by %s: %v", by.ID, err)
@@ -64,7 +64,7 @@ func TestAProposalOfTwoTenantsShowsNothingOfAThird(t *testing.T) {
 	}
 	both := admin("bea")
 	both.Offices["umbrella"] = both.Offices["acme"]
-	d := &Draft{Note: "n", Files: []FileDraft{{Path: tenantFile, Text: text(startFiles[tenantFile] + "mode: assist\n")}, {Path: "tenants/umbrella/tenant.yaml", Text: text("tenant: umbrella\ndefault_task: all\nmode: assist\n")}}}
+	d := &Draft{Note: "n", Files: []FileDraft{{Path: tenantFile, Text: new(startFiles[tenantFile] + "mode: assist\n")}, {Path: "tenants/umbrella/tenant.yaml", Text: new("tenant: umbrella\ndefault_task: all\nmode: assist\n")}}}
 	p, err := w.propose(both, d)
 	if err != nil || p.Tenant != "" || p.Past != nil || len(p.Tasks) != 2 || p.Tasks[0].Tenant != "acme" || p.Tasks[1].Tenant != "umbrella" {
 		t.Fatalf("%+v, %v", p, err)

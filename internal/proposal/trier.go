@@ -129,7 +129,7 @@ func (b *trier) aside(ctx context.Context, p *KeptProposal, w change.Wish) (t *c
 	}
 	world := &TaskWorld{t.Aside(), t.Proposed()}
 	check := b.checkOf(p, world, before, true)
-	fresh := func(c *ProposalClaim) bool {
+	fresh := func(c *StatedClaim) bool {
 		return c.tool() != "" && !hasServer(served.Config, c.server()) && hasServer(world.Config, c.server())
 	}
 	for i := range p.Claims {

@@ -7,8 +7,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/shown"
 )
 
-// A ProposalView is a proposal as people read it.
-type ProposalView struct {
+// A View is a proposal as people read it.
+type View struct {
 	KeptProposal
 	Diff string `json:"diff"` // of the files, unified: a patch for those who roll files out themselves
 	Text string `json:"text"` // what a yes would do; nothing in it can look like another line of it

@@ -46,7 +46,7 @@ func (l *ledger) Add(r *receipt.Receipt) string {
 
 // A world is a book over a folder with two tenants. Each server has the tools one and two.
 type world struct {
-	*ProposalBook
+	*Keeper
 	t      *testing.T
 	dir    string
 	store  store.Store
@@ -210,7 +210,7 @@ func (w *world) start() {
 		},
 		Compare: func(context.Context, replay.Bounds, *replay.Proposal) (*replay.Diff, error) { return w.diff(), nil },
 	})
-	w.ProposalBook = New(Options{
+	w.Keeper = New(Options{
 		Editor: editor, Store: st, Log: slog.New(slog.DiscardHandler),
 		Record: func(r receipt.Receipt, do func() error) error {
 			id, err := w.ledger.Write(context.Background(), &r)
@@ -313,11 +313,9 @@ var (
 
 // ofAgent returns the draft with the claims that an agent may make.
 func ofAgent(d *Draft) *Draft {
-	d.Claims = slices.DeleteFunc(d.Claims, func(c ProposalClaim) bool { return c.Tenant != "acme" })
+	d.Claims = slices.DeleteFunc(d.Claims, func(c StatedClaim) bool { return c.Tenant != "acme" })
 	return d
 }
-
-func text(s string) *string { return &s }
 
 // propose creates a proposal by an officer.
 func (w *world) propose(by *switchboard.Officer, d *Draft) (*KeptProposal, error) {
@@ -338,15 +336,18 @@ func reason(err error) string {
 	return ""
 }
 
-// swap is a draft that gives task all the tools of another server.
-func swap(server string) *Draft {
+// swap is a draft that gives task all the tools of server b.
+func swap() *Draft {
 	return &Draft{
 		Note:  "b is faster",
-		Files: []FileDraft{{Path: taskFile, Text: text(fmt.Sprintf("task_id: all\nrequired_capabilities: [{tools: [\"%s/*\"]}]\n", server))}},
-		Claims: []ProposalClaim{
-			{Tenant: "acme", Task: "all", Lists: server + "/one"}, {Tenant: "acme", Task: "all", Lists: server + "/two"},
-			{Tenant: "acme", Task: "all", Hides: "a/one"}, {Tenant: "acme", Task: "all", Hides: "a/two"},
-			{Tenant: "acme", Unchanged: true}, {Tenant: "umbrella", Unchanged: true},
+		Files: []FileDraft{{Path: taskFile, Text: new("task_id: all\nrequired_capabilities: [{tools: [\"b/*\"]}]\n")}},
+		Claims: []StatedClaim{
+			{Tenant: "acme", Task: "all", Lists: "b/one"},
+			{Tenant: "acme", Task: "all", Lists: "b/two"},
+			{Tenant: "acme", Task: "all", Hides: "a/one"},
+			{Tenant: "acme", Task: "all", Hides: "a/two"},
+			{Tenant: "acme", Unchanged: true},
+			{Tenant: "umbrella", Unchanged: true},
 		},
 	}
 }
@@ -356,11 +357,11 @@ func several() *Draft {
 	return &Draft{
 		Note: "one task, and the search",
 		Files: []FileDraft{
-			{Path: "tenants/acme/tasks/next.yaml", Text: text("task_id: next\nrequired_capabilities: [{verb: search, resource: internet}, {tools: [\"a/*\"]}]\n")},
-			{Path: tenantFile, Text: text("tenant: acme\ndefault_task: next\nranking: {prefer: [{verb: search, resource: internet, servers: [b]}]}\n")},
+			{Path: "tenants/acme/tasks/next.yaml", Text: new("task_id: next\nrequired_capabilities: [{verb: search, resource: internet}, {tools: [\"a/*\"]}]\n")},
+			{Path: tenantFile, Text: new("tenant: acme\ndefault_task: next\nranking: {prefer: [{verb: search, resource: internet, servers: [b]}]}\n")},
 			{Path: taskFile, Delete: true},
 		},
-		Claims: []ProposalClaim{
+		Claims: []StatedClaim{
 			{Tenant: "acme", Task: "next", Meets: "search:internet", By: "b/one"}, {Tenant: "acme", Task: "next", Hides: "b/two"}, {Tenant: "umbrella", Unchanged: true}, {Tenant: "acme", Decisions: 7},
 		},
 	}
@@ -370,7 +371,7 @@ func join(lines ...string) string { return strings.Join(lines, "\n") }
 
 // stored returns a proposal as it is stored.
 func (w *world) stored(id string) (*KeptProposal, store.Version, error) {
-	return w.ProposalBook.load(w.t.Context(), id)
+	return w.load(w.t.Context(), id)
 }
 
 func (w *world) remove(name string) {

@@ -102,7 +102,7 @@ func (g *generator) make(schema any, depth int, given func(string, map[string]an
 		allowed, isBool := schema.(bool)
 		return "value", isBool && allowed
 	}
-	s, ok = g.merge(s, depth)
+	s, ok = g.merge(s)
 	if !ok {
 		return nil, false
 	}
@@ -140,7 +140,7 @@ func (g *generator) make(schema any, depth int, given func(string, map[string]an
 func (g *generator) choose(n int) int { return g.variant % n }
 
 // merge follows the reference of a schema, and takes over what all of allOf and one of anyOf and oneOf say.
-func (g *generator) merge(s map[string]any, depth int) (map[string]any, bool) {
+func (g *generator) merge(s map[string]any) (map[string]any, bool) {
 	for range maxDepth {
 		if g.steps++; g.steps > maxSteps {
 			return nil, false
@@ -329,8 +329,17 @@ func (g *generator) typeOf(s map[string]any) string {
 		return "null"
 	}
 	for _, by := range []struct{ keyword, means string }{
-		{"properties", "object"}, {"required", "object"}, {"items", "array"}, {"prefixItems", "array"}, {"minItems", "array"}, {"pattern", "string"}, {"minLength", "string"}, {"format", "string"},
-		{"minimum", "number"}, {"maximum", "number"}, {"multipleOf", "number"},
+		{"properties", "object"},
+		{"required", "object"},
+		{"items", "array"},
+		{"prefixItems", "array"},
+		{"minItems", "array"},
+		{"pattern", "string"},
+		{"minLength", "string"},
+		{"format", "string"},
+		{"minimum", "number"},
+		{"maximum", "number"},
+		{"multipleOf", "number"},
 	} {
 		if _, ok := s[by.keyword]; ok {
 			return by.means
@@ -397,7 +406,7 @@ func memberSchema(s map[string]any, _ string) any {
 // member makes the value of one member: a given one at the first attempts, if there is one.
 func (g *generator) member(name string, schema any, depth int, given func(string, map[string]any) any) (any, bool) {
 	if s, ok := schema.(map[string]any); ok && given != nil && g.variant < attempts/2 {
-		if merged, ok := g.merge(s, depth); ok {
+		if merged, ok := g.merge(s); ok {
 			_, fixed := merged["const"]
 			_, listed := merged["enum"]
 			if !fixed && !listed {

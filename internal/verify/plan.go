@@ -31,7 +31,7 @@ func (s *VerifiedTool) callTime() time.Duration {
 	return cmp.Or(s.Contract.Timeout, s.Timeout, switchboard.DefaultTimeout)
 }
 
-// Limits bound the verification of one tool. The zero value means the defaults, which are also the most that is allowed.
+// CallLimits bound the verification of one tool. The zero value means the defaults, which are also the most that is allowed.
 type CallLimits struct {
 	Calls int
 	Time  time.Duration
@@ -187,7 +187,7 @@ func (m *planner) read() {
 	if !isObject {
 		return
 	}
-	if top, isObject = g.merge(top, 0); !isObject {
+	if top, isObject = g.merge(top); !isObject {
 		return
 	}
 	m.required = textsIn(top["required"])
@@ -195,7 +195,7 @@ func (m *planner) read() {
 	properties, _ := top["properties"].(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
 		schema, _ := properties[name].(map[string]any)
-		if merged, ok := g.merge(schema, 1); ok {
+		if merged, ok := g.merge(schema); ok {
 			schema = merged
 		}
 		if schema == nil {

@@ -222,7 +222,7 @@ func (r *toolRun) observe(c *PlannedCall, a callAnswer) {
 		r.observeRepeat(c, t, &a, &before, state != stateBefore)
 	default:
 		t.Calls++
-		r.judge(c, t, &a)
+		r.judge(c, &a)
 	}
 	r.previous, r.previousState = a, state
 }
@@ -238,7 +238,7 @@ func (r *toolRun) judgeTime(a *callAnswer) {
 }
 
 // judge judges an answer that must be of a kind.
-func (r *toolRun) judge(c *PlannedCall, t *TestVerdict, a *callAnswer) {
+func (r *toolRun) judge(c *PlannedCall, a *callAnswer) {
 	switch {
 	case a.ending == died:
 		r.fail(c.Test, "the server ended or broke the connection ("+c.About+")")
@@ -273,7 +273,7 @@ func (r *toolRun) observeValid(c *PlannedCall, a *callAnswer) {
 			r.refusal = r.shown(a.why)
 		}
 	default:
-		r.judge(c, t, a)
+		r.judge(c, a)
 	}
 }
 
@@ -311,7 +311,7 @@ func (r *toolRun) observeRepeat(c *PlannedCall, t *TestVerdict, a, before *callA
 	}
 	switch {
 	case a.ending == died || a.ending == silent || a.ending == broken:
-		r.judge(c, t, a)
+		r.judge(c, a)
 	case before.ending != succeeded:
 		t.Why = "the call is refused: " + r.shown(before.why)
 	case c.Test == Idempotent && r.o.Inspect == nil:

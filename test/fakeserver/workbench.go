@@ -14,7 +14,7 @@ import (
 func Workbench(fixed bool) *mcp.Server {
 	calls := os.Getenv("CALLS")
 	s := mcp.NewServer(&mcp.Implementation{Name: "workbench", Version: "1"}, nil)
-	said := func(text string) (*mcp.CallToolResult, any, error) { //nolint:unparam // the results of a handler
+	said := func(text string) (*mcp.CallToolResult, any, error) {
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}, nil, nil
 	}
 	reads := &mcp.ToolAnnotations{ReadOnlyHint: true}

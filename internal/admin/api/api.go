@@ -82,7 +82,7 @@ type PeopleOptions struct {
 	Pins      *pins.Registrar
 	Trier     *trial.Trier
 	Verifier  *verification.Verifier
-	Proposals *proposal.ProposalBook
+	Proposals *proposal.Keeper
 }
 
 // An API answers the requests of officers. Use New. It is safe for concurrent use.

@@ -75,13 +75,13 @@ func (a proposalRoutes) add() {
 			return a.answer(a.o.People.Proposals.Create(ctx, proposal.ByOfficer(q.officer), q.officer, &in.Body))
 		})
 	add(a.API, route{id: "read-proposal", method: http.MethodGet, path: "/v1/proposals/{proposal}", needs: anyOffice, summary: "One proposal, as a person must read it before deciding, with the difference of its files"},
-		func(ctx context.Context, q asked, in *ProposalPath) (*struct{ Body proposal.ProposalView }, error) {
+		func(ctx context.Context, q asked, in *ProposalPath) (*struct{ Body proposal.View }, error) {
 			v, err := a.o.People.Proposals.Show(ctx, q.officer, in.Proposal)
 			if err != nil {
 				return nil, changed(err)
 			}
 			v.KeptProposal = v.Public()
-			return &struct{ Body proposal.ProposalView }{*v}, nil
+			return &struct{ Body proposal.View }{*v}, nil
 		})
 	add(a.API, route{id: "approve-proposal", method: http.MethodPost, path: "/v1/proposals/{proposal}/approve", needs: anyOffice, errors: conflict, summary: "Say yes to a proposal of somebody else"},
 		func(ctx context.Context, q asked, in *proposalNote) (*proposalAnswer, error) {
