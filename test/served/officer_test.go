@@ -282,9 +282,7 @@ func TestAZ14EveryRouteNeedsItsOffice(t *testing.T) {
 					want = http.StatusNotFound // there is none
 				case strings.HasSuffix(name, "POST /v1/blocks") || strings.HasSuffix(name, "/lift"):
 					want = http.StatusBadRequest // of nobody
-				case strings.HasPrefix(path, "/v1/verifications"):
-					want = http.StatusUnprocessableEntity // it names no server
-				case strings.HasPrefix(path, "/v1/pins/"), strings.HasPrefix(path, "/v1/suggestions/"):
+				case strings.HasPrefix(path, "/v1/pins/"), strings.HasPrefix(path, "/v1/verifications"), strings.HasPrefix(path, "/v1/suggestions/"):
 					want = http.StatusBadRequest // it names no server
 				case strings.HasPrefix(path, "/v1/budgets/"):
 					want = http.StatusBadRequest // it says no limit, and no budget
