@@ -248,6 +248,9 @@ var errEdited = errors.New("somebody has edited it meanwhile")
 // exchangeFile gives one file its new content, if it has the old one or the new one.
 func (e severalFiles) exchangeFile(ctx context.Context, f *config.JournaledFile) error {
 	target, err := e.locate(f.Path)
+	if f.After == nil && (errors.Is(err, fs.ErrNotExist) || err == nil && !exists(filepath.Dir(target))) {
+		return nil // the folder was not made yet, so there is no file
+	}
 	if err != nil {
 		return err
 	}
