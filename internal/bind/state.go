@@ -150,8 +150,8 @@ func NewState(in Input, was *State) *State {
 	return s
 }
 
-// countingOverlays returns the overlays, of the operator or of a tenant, without the equivalents of tools whose labels have ended, and without those that lead to such a tool: a tool whose
-// meaning has changed is nothing's equivalent by an old word.
+// countingOverlays leaves out each equivalent that an overlay declares for a tool with an ended label, or that names such a tool. The tool has another meaning now, and the overlay was
+// written for the old one. The overlays are those of the operator or of a tenant.
 func countingOverlays(all map[switchboard.ToolID]switchboard.Overlay, c *catalog.Snapshot) map[switchboard.ToolID]switchboard.Overlay {
 	hasEnded := func(id switchboard.ToolID) bool {
 		_, ended := c.LabelEnd(id)
