@@ -244,7 +244,17 @@ func TestACallOfADeadServerIsServedByTheEquivalentThatSaysSo(t *testing.T) {
 			p := newPair(t, tr, ", trust: operator")
 			g := rig.Serve(t, p.dir)
 			for _, modern := range []bool{false, true} {
-				s := g.Open(t, "/mcp", modern)
+				var s rig.Session
+				rig.Eventually(t, "a new session is bound to a", func() string { // the trouble of the round before can be told late
+					s = g.Open(t, "/mcp", modern)
+					if by := p.served(t, s, fault.Stateful, fmt.Sprint("first-", modern)); by != "a" {
+						return "bound to " + by
+					}
+					if state := fitnessOf(t, g).State; state != "healthy" {
+						return "a is " + state
+					}
+					return ""
+				})
 				before := rig.ListNames(t, s)
 				p.a.Arm(fault.Order{Kind: fault.Refuse})
 				call := func(key string) rig.Message {

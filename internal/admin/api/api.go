@@ -192,6 +192,7 @@ var tags = []*huma.Tag{
 	{Name: "sessions", Description: "Who is signed in to the page, and how a browser signs in."},
 	{Name: "standing-approvals", Description: "What people have said yes to in advance."},
 	{Name: "status", Description: "How Switchboard is."},
+	{Name: "suggestions", Description: "What Switchboard suggests for the labels of tools, and which of it people accept."},
 	{Name: "tasks", Description: "The tasks, with the tools that each gets."},
 	{Name: "tenants", Description: "The tenants, their tasks, and the decisions for these."},
 	{Name: "tools", Description: "The tools that servers offer, whether or not a task finds them."},
