@@ -63,6 +63,7 @@ func Changes(was, now *Config) string {
 	}
 	ofOperator("issuers", issuersOf)
 	ofOperator("recipients of notices", recipientsOf)
+	ofOperator("registries", registriesOf)
 	add("tenants", tenantsOf(was, now), tenantsOf(now, was))
 	add("tasks", tasksOf(was, now), tasksOf(now, was))
 	add("policies", policiesOf(was), policiesOf(now))
@@ -95,6 +96,14 @@ func recipientsOf(c *Config) map[string]any {
 	all := map[string]any{}
 	for _, r := range c.Recipients {
 		all[r.Name] = r
+	}
+	return all
+}
+
+func registriesOf(c *Config) map[string]any {
+	all := map[string]any{}
+	for _, r := range c.ServerRegistries {
+		all[r.ID] = r
 	}
 	return all
 }

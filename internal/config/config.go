@@ -91,6 +91,9 @@ type Config struct {
 	// Recipients get notices. They are sorted by name.
 	Recipients []switchboard.Recipient
 
+	// ServerRegistries are where servers are looked for, in the order of the file.
+	ServerRegistries []switchboard.ServerRegistry `json:",omitempty"`
+
 	// Policies are the operator's policy files, sorted by path. nil means that the folder does not
 	// exist, and then the shipped policies apply. If the folder is empty, nothing is allowed. This
 	// package does not look into the files.

@@ -105,6 +105,9 @@ func describe(t *testing.T, c *config.Config) string {
 	for _, to := range c.Recipients {
 		say("recipient %+v", to)
 	}
+	for _, r := range c.ServerRegistries {
+		say("registry %+v", r)
+	}
 	for _, p := range c.Claims {
 		say("claim %+v", p)
 	}

@@ -53,11 +53,12 @@ func (f mainFile) keys() *document.Keys {
 			{Key: "issuers", Type: document.Named("a map from id to issuer", "ID", func() *document.Keys { return (&issuerReader{loader: f.loader}).keys() }, (&issuerReader{loader: f.loader}).read), Doc: "The OpenID providers at which people sign in."},
 			{Key: "operators", Type: document.MapList("a list of maps", func() *document.Keys { return (&personReader{loader: f.loader}).keys() }, f.readOperators), Doc: "Who may do everything at the admin side, except approve: holders of persons' keys, and people for whom an issuer states a claim. Without any, whoever can read the data folder is the operator, and stays so."},
 			{Key: "notify", Type: document.Named("a map from name to recipient", "NAME", func() *document.Keys { return (&recipientReader{loader: f.loader}).keys() }, (&recipientReader{loader: f.loader}).read), Late: true, Doc: "Who is told, by webhooks, of calls that wait for an approval, of budgets and of what policies oblige to. [Notices](notices.md) says what they contain."},
+			{Key: "registries", Type: document.MapList("a list of maps", func() *document.Keys { return (&listReader{loader: f.loader}).keys() }, (&listReader{loader: f.loader}).read), Doc: "The registries of MCP servers in which servers are looked for, at most 8. Without this key there is none, and no registry is asked. What a registry says never becomes a command."},
 			{Key: "admin", Type: document.Map(f.adminKeys, nil), Doc: "How people reach the admin side, and what they may change there."},
 		},
 		Later: []string{"identity", "telemetry", "defaults", "limits", "url", "capabilities", "health"},
 		Hints: map[string]string{
-			"operator": `write "operators"`, "webhooks": `write "notify"`, "admins": `write "operators"; the admins of a tenant are members in its file`, "approvers": "they stand in the row of their tenant", "members": "they stand in tenants/<id>/tenant.yaml",
+			"operator": `write "operators"`, "webhooks": `write "notify"`, "registry": `write "registries"`, "admins": `write "operators"; the admins of a tenant are members in its file`, "approvers": "they stand in the row of their tenant", "members": "they stand in tenants/<id>/tenant.yaml",
 			"mcpServers": "bring the servers of another program in with `switchboard import FILE`", "context_servers": "bring the servers of another program in with `switchboard import FILE`",
 			"taxonomy": "it has a file of its own, taxonomy.yaml", "overlays": "they have a folder of their own, overlays/",
 			"tasks": "they stand in tenants/<id>/tasks/", "tenant": `write "tenants"`, "server": `write "servers"`,

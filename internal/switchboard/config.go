@@ -64,6 +64,14 @@ type Recipient struct {
 // Serves reports whether notices about the tenant go to the recipient.
 func (r *Recipient) Serves(t TenantID) bool { return r.Tenants == nil || slices.Contains(r.Tenants, t) }
 
+// A ServerRegistry lists MCP servers for people to choose from. It has either a File or a URL. See package registry.
+type ServerRegistry struct {
+	ID string
+
+	File string `json:",omitempty"` // with slashes; not absolute if it is in the folder of the configuration
+	URL  string `json:",omitempty"` // the part of all addresses of the registry that is the same
+}
+
 // A Transport is how a server is reached.
 type Transport string
 
