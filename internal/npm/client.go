@@ -8,6 +8,7 @@ package npm
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,7 +28,12 @@ const (
 	// installTimeout limits one use of npm: large packages over slow lines take minutes.
 	installTimeout = 5 * time.Minute
 
-	maxSaid = 4 << 10 // bytes of npm's words
+	factsTimeout = 30 * time.Second
+
+	maxSaid    = 4 << 10 // bytes of npm's words
+	maxPrinted = 1 << 20 // bytes that npm prints as its answer
+	maxMcpName = 200
+	maxReason  = 500 // characters
 
 	lockName  = "package-lock.json"
 	cacheName = ".npm-cache"
@@ -59,6 +65,53 @@ func LatestVersion(ctx context.Context, name string) (string, error) {
 		return "", fmt.Errorf("npm names no version of %s", name)
 	}
 	return version, nil
+}
+
+// PackageFacts are what the registry says about one version of a package. They are the words of the publisher.
+type PackageFacts struct {
+	packagelock.Spec
+
+	Integrity  string // of its file, as in a lock; npm checks what it fetches by it
+	McpName    string // the MCP server that it says it is, such as io.github.user/weather; "" if it does not say
+	Deprecated string // why it should not be used; "" if it is not deprecated. It is to be spelt where it is shown (scan.Spell)
+}
+
+// Facts asks the registry about one version of a package. Nothing is installed.
+func Facts(ctx context.Context, spec packagelock.Spec) (PackageFacts, error) {
+	if parsed, err := packagelock.ParseSpec(spec.String()); err != nil || parsed != spec || strings.HasPrefix(spec.Name, "-") {
+		return PackageFacts{}, fmt.Errorf("%q is no package with an exact version", spec)
+	}
+	dir, err := os.MkdirTemp("", "switchboard-npm-")
+	if err != nil {
+		return PackageFacts{}, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	ctx, cancel := context.WithTimeoutCause(ctx, factsTimeout, fmt.Errorf("no answer within %s", factsTimeout))
+	defer cancel()
+	out, err := run(ctx, dir, filepath.Join(dir, cacheName), "view", "--json", spec.String(), "name", "version", "dist.integrity", "mcpName", "deprecated")
+	if err != nil {
+		return PackageFacts{}, cmp.Or(context.Cause(ctx), err)
+	}
+	var said struct {
+		Name, Version       string
+		Integrity           string `json:"dist.integrity"`
+		McpName, Deprecated string
+	}
+	if err := json.Unmarshal(out, &said); err != nil {
+		return PackageFacts{}, fmt.Errorf("npm does not say what %s is: %w", spec, err)
+	}
+	switch {
+	case said.Name != spec.Name || said.Version != spec.Version:
+		return PackageFacts{}, fmt.Errorf("npm was asked about %s, and speaks of %.200q", spec, said.Name+"@"+said.Version)
+	case !packagelock.IsIntegrity(said.Integrity):
+		return PackageFacts{}, fmt.Errorf("%s has no integrity value of the form sha512-…, so nothing would check what is fetched", spec)
+	case len(said.McpName) > maxMcpName:
+		return PackageFacts{}, fmt.Errorf("the mcpName of %s is longer than %d bytes", spec, maxMcpName)
+	}
+	if reason := []rune(said.Deprecated); len(reason) > maxReason {
+		said.Deprecated = string(reason[:maxReason-1]) + "…"
+	}
+	return PackageFacts{spec, said.Integrity, said.McpName, said.Deprecated}, nil
 }
 
 // MakeLock asks npm which packages the package needs now. npm reads what the registry says about them, and fetches no package.
@@ -123,16 +176,32 @@ func run(ctx context.Context, dir, cache string, args ...string) ([]byte, error)
 	defer cancel()
 	cmd := exec.CommandContext(limited, program, slices.Concat(args, strict, []string{"--prefix=" + dir, "--cache=" + cache})...)
 	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, clientEnv(os.Environ()), 2*time.Second
-	var out, said bytes.Buffer
+	out, said := boundedText{most: maxPrinted}, boundedText{most: maxSaid}
 	cmd.Stdout, cmd.Stderr = &out, &said
 	if err := cmd.Run(); err != nil {
 		if limited.Err() != nil && ctx.Err() == nil {
 			err = fmt.Errorf("no answer within %s", installTimeout)
 		}
-		words := strings.TrimSpace(said.String())
-		return nil, fmt.Errorf("npm %s: %w: %s", args[0], err, words[:min(len(words), maxSaid)])
+		return nil, fmt.Errorf("npm %s: %w: %s", args[0], err, strings.TrimSpace(said.text.String()))
 	}
-	return out.Bytes(), nil
+	if out.over {
+		return nil, fmt.Errorf("npm %s prints more than %d bytes", args[0], maxPrinted)
+	}
+	return out.text.Bytes(), nil
+}
+
+// A boundedText keeps the first bytes that are written to it.
+type boundedText struct {
+	text bytes.Buffer
+	most int
+	over bool // there were more
+}
+
+func (b *boundedText) Write(p []byte) (int, error) {
+	kept := p[:min(len(p), b.most-b.text.Len())]
+	b.over = b.over || len(kept) < len(p)
+	_, _ = b.text.Write(kept) // it never fails
+	return len(p), nil
 }
 
 // clientEnv returns the variables that npm gets: those of its own settings, and of the system's. No secret of a server is among them.

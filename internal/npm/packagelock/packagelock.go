@@ -42,6 +42,9 @@ func IsName(name string) bool { return len(name) <= 214 && namePattern.MatchStri
 // IsVersion reports whether the text is one exact version (semver.org): no range, and no tag such as latest.
 func IsVersion(text string) bool { return versionPattern.MatchString(text) }
 
+// IsIntegrity reports whether the text is an integrity value of a package's file: sha512- and its sum.
+func IsIntegrity(text string) bool { return hashPattern.MatchString(text) }
+
 // ParseSpec reads NAME@VERSION. The error says what is wrong with it.
 func ParseSpec(text string) (Spec, error) {
 	i := strings.LastIndexByte(text, '@')
@@ -176,7 +179,7 @@ func parseLocked(folder string, raw json.RawMessage) (p LockedPackage, err error
 		return p, errors.New("it has no exact version" + only)
 	case shrinkwrap:
 		return p, errors.New("it has a lock of its own, which nobody would compare")
-	case !p.bundled && !hashPattern.MatchString(p.Integrity):
+	case !p.bundled && !IsIntegrity(p.Integrity):
 		return p, errors.New("it has no integrity value of the kind sha512, so nobody could say which program it is" + only)
 	}
 	for name, file := range p.Programs {

@@ -14,34 +14,75 @@ const minMistyped = 6
 // word of them differs by one letter that is missing, added, changed or in the place of its neighbour. The first letter of the word is the same, as slips rarely are in
 // the first letter. Numbers, and an s at the end, tell honest names apart: server-1 and server-2, file and files. Each name is yielded at most once as the later one.
 func AlikeNames(names []string) iter.Seq2[int, int] {
-	type slot struct {
-		others string // the other words
-		at     int
-	}
-	type wordAt struct {
-		word string
-		name int
-	}
 	return func(yield func(earlier, later int) bool) {
-		forms, slots := map[string]int{}, map[slot][]wordAt{}
+		var known NameIndex
 		for later, name := range names {
-			form, alike := skeleton(name), -1
-			if earlier, ok := forms[form]; !ok {
-				forms[form] = later
-			} else if names[earlier] != name {
-				alike = earlier
+			if earlier, ok := known.Alike(name); ok && !yield(earlier, later) {
+				return
 			}
-			words := nameWords(name)
-			for i, word := range words {
-				s := slot{strings.Join(slices.Concat(words[:i], []string{""}, words[i+1:]), " "), i}
-				for _, w := range slots[s] {
-					if alike < 0 && mistyped(w.word, word) {
-						alike = w.name
-					}
-				}
-				slots[s] = append(slots[s], wordAt{word, later})
+			known.Add(name)
+		}
+	}
+}
+
+// A NameIndex holds names that others are compared with, in the sense of AlikeNames. The zero value has no names.
+type NameIndex struct {
+	names []string
+	forms map[string]int // the first name of each skeleton
+	slots map[wordSlot][]wordAt
+}
+
+// A wordSlot is a place for a word in a name: the other words of the name, the word's position, and its first byte.
+type wordSlot struct {
+	others string
+	at     int
+	first  byte
+}
+
+// A wordAt is a word in a wordSlot, and the index of the first name that has it there.
+type wordAt struct {
+	word string
+	name int
+}
+
+// Add adds a name. Its index is the number of names that were added before.
+func (k *NameIndex) Add(name string) {
+	if k.forms == nil {
+		k.forms, k.slots = map[string]int{}, map[wordSlot][]wordAt{}
+	}
+	at, form := len(k.names), skeleton(name)
+	k.names = append(k.names, name)
+	if _, ok := k.forms[form]; !ok {
+		k.forms[form] = at
+	}
+	for s, word := range slotsOf(name) {
+		if !slices.ContainsFunc(k.slots[s], func(w wordAt) bool { return w.word == word }) {
+			k.slots[s] = append(k.slots[s], wordAt{word, at})
+		}
+	}
+}
+
+// Alike returns the index of a known name that is easily taken for the name, and is another one.
+func (k *NameIndex) Alike(name string) (index int, ok bool) {
+	if first, ok := k.forms[skeleton(name)]; ok && k.names[first] != name {
+		return first, true
+	}
+	for s, word := range slotsOf(name) {
+		for _, w := range k.slots[s] {
+			if mistyped(w.word, word) {
+				return w.name, true
 			}
-			if alike >= 0 && !yield(alike, later) {
+		}
+	}
+	return 0, false
+}
+
+// slotsOf yields the words of a name, with their slots.
+func slotsOf(name string) iter.Seq2[wordSlot, string] {
+	return func(yield func(wordSlot, string) bool) {
+		words := nameWords(name)
+		for i, word := range words {
+			if !yield(wordSlot{strings.Join(slices.Concat(words[:i], []string{""}, words[i+1:]), " "), i, word[0]}, word) {
 				return
 			}
 		}
