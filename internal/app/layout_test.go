@@ -102,6 +102,7 @@ internal/recall: internal/canonical internal/config internal/store internal/swit
 internal/receipt: internal/canonical internal/ownfile internal/store internal/store/lease internal/switchboard internal/wire
 internal/redact: internal/redact/detect internal/switchboard internal/wire
 internal/redact/detect: internal/switchboard
+internal/registry: internal/dial internal/document internal/npm/packagelock internal/scan internal/scan/suspect internal/switchboard
 internal/replay: internal/archive internal/bind internal/budget/price internal/canonical internal/capability internal/catalog internal/config internal/contract internal/decide internal/identity internal/lazyexpand internal/policy internal/policy/boundary internal/policysource internal/receipt internal/run internal/switchboard internal/wire
 internal/revocation: internal/store internal/store/feed internal/switchboard
 internal/rewrite: internal/ownfile
@@ -204,6 +205,7 @@ var dialsItself = map[string]string{
 	"internal/doctor/running.go":     "a Switchboard, as the configuration or a client's file says",
 	"internal/doctor/clock.go":       "servers, with their route",
 	"internal/signin/provider.go":    "OpenID providers, with dial.Context",
+	"internal/registry/registry.go":  "registries, which the operator named, with dial.Context",
 	"internal/notice/outbox.go":      "nothing: it names the type of the client of carry.go",
 	"internal/notice/carry.go":       "recipients of notices, whom the operator named, with dial.Context",
 }

@@ -2,7 +2,6 @@ package registry
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -95,24 +94,15 @@ type entryReader struct {
 }
 
 // readEntry reads one item of a list: a server.json, or an object with one. The error says why it is refused. The entry then has the name alone, if it is valid.
-func readEntry(raw jsontext.Value) (Entry, error) {
-	item, err := openObject(raw)
-	if err != nil {
-		return Entry{}, err
-	}
+func readEntry(raw jsontext.Value) (_ Entry, err error) {
 	r := &entryReader{}
-	server := item
+	item := openMembers(raw, "", &err)
 	if wrapped, ok := item.take("server"); ok {
-		if server, err = openObject(wrapped); err != nil {
-			return Entry{}, fmt.Errorf("server: %w", err)
-		}
-		err = r.readStatus(item)
-		item.drop("_meta")
-		r.ignore("", item)
+		r.readStatus(item)
+		r.ignore(item)
+		item = openMembers(wrapped, "", &err)
 	}
-	if err == nil {
-		err = r.readServer(server)
-	}
+	r.readServer(item)
 	if err != nil {
 		return Entry{Name: r.Name}, err
 	}
@@ -124,97 +114,62 @@ func readEntry(raw jsontext.Value) (Entry, error) {
 }
 
 // readStatus reads what the official registry says about an entry.
-func (r *entryReader) readStatus(item members) error {
-	raw, ok := item.take("_meta")
-	if !ok {
-		return nil
-	}
-	meta, err := openObject(raw)
-	if err != nil {
-		return fmt.Errorf("_meta: %w", err)
-	}
-	raw, ok = meta.take("io.modelcontextprotocol.registry/official")
-	if !ok {
-		return nil
-	}
-	official, err := openObject(raw)
-	if err != nil {
-		return fmt.Errorf("_meta: %w", err)
-	}
-	_, told := official["isLatest"]
-	status, err1 := official.text("status")
-	latest, err2 := official.truth("isLatest")
-	switch {
+func (r *entryReader) readStatus(item members) {
+	m := item.object("_meta").object("io.modelcontextprotocol.registry/official")
+	_, told := m.values["isLatest"]
+	latest := m.isTrue("isLatest")
+	switch status := m.text("status"); {
 	case status == "deleted":
-		r.Obstacle = "the registry has deleted it"
+		r.obstruct("the registry has deleted it")
 	case status == "deprecated":
 		r.remark(RuleDeprecated, "the registry calls it deprecated")
 	}
-	if told && !latest && r.Obstacle == "" {
-		r.Obstacle = "the registry lists a newer version of it"
+	if told && !latest {
+		r.obstruct("the registry lists a newer version of it")
 	}
-	return errors.Join(err1, err2)
 }
 
+// obstruct notes why the server cannot be tried. The first reason counts.
+func (r *entryReader) obstruct(why string) { r.Obstacle = cmp.Or(r.Obstacle, why) }
+
 // readServer reads a server.json.
-func (r *entryReader) readServer(m members) error {
-	name, err := m.text("name")
-	switch {
-	case err != nil:
-		return err
-	case len(name) > maxName || !namePattern.MatchString(name):
-		return fmt.Errorf("name %s is not of the form io.github.user/server, in ASCII letters, digits, dots, hyphens and underscores", shown(name, 80))
+func (r *entryReader) readServer(m members) {
+	name := m.text("name")
+	if len(name) > maxName || !namePattern.MatchString(name) {
+		m.refuse("name", "%s is not of the form io.github.user/server, in ASCII letters, digits, dots, hyphens and underscores", shown(name, 80))
+		return
 	}
 	r.Name = name
-	if r.Version, err = m.text("version"); err != nil {
-		return err
-	}
-	if !packagelock.IsVersion(r.Version) {
-		return badVersion("version", r.Version)
-	}
-	if r.Title, err = r.readText(m, "title", MaxTitle); err != nil {
-		return err
-	}
-	if r.Description, err = r.readText(m, "description", MaxDescription); err != nil {
-		return err
-	}
-	packages, err := m.list("packages", maxPackages)
-	if err != nil {
-		return err
-	}
-	remotes, err := m.list("remotes", maxRemotes)
-	if err != nil {
-		return err
-	}
-	if err := r.readPackages(packages, len(remotes) > 0); err != nil {
-		return err
-	}
-	for i, remote := range remotes {
-		if err := r.readRemote("remotes["+strconv.Itoa(i)+"]", remote); err != nil {
-			return err
-		}
+	r.Version = readVersion(m)
+	r.Title = r.readText(m, "title", MaxTitle)
+	r.Description = r.readText(m, "description", MaxDescription)
+	remotes := m.list("remotes", maxRemotes)
+	r.readPackages(m.list("packages", maxPackages), len(remotes) > 0)
+	for _, remote := range remotes {
+		r.readRemote(remote)
 	}
 	slices.Sort(r.Hosts)
 	r.Hosts = slices.Compact(r.Hosts)
 	m.drop("$schema", "_meta", "repository", "websiteUrl", "icons", "status")
-	r.ignore("", m)
-	return nil
+	r.ignore(m)
 }
 
-func badVersion(what, version string) error {
-	if version == "" {
-		return fmt.Errorf("%s is missing; only an exact version, such as 1.2.3, says which program is meant", what)
+// readVersion takes an exact version out.
+func readVersion(m members) string {
+	switch version := m.text("version"); {
+	case packagelock.IsVersion(version):
+		return version
+	case version == "":
+		m.refuse("version", "is missing; only an exact version, such as 1.2.3, says which program is meant")
+	default:
+		m.refuse("version", "%s is not exact; a range or a tag would mean other programs later, and only a version such as 1.2.3 says which one is meant", shown(version, 40))
 	}
-	return fmt.Errorf("%s %s is not exact; a range or a tag would mean other programs later, and only a version such as 1.2.3 says which one is meant", what, shown(version, 40))
+	return ""
 }
 
 // readText takes a text for people out.
-func (r *entryReader) readText(m members, name string, most int) (string, error) {
-	text, err := m.text(name)
-	if err != nil {
-		return "", err
-	}
-	clean, removed := scan.Clean(text)
+func (r *entryReader) readText(m members, name string, most int) string {
+	clean, removed := scan.Clean(m.text(name))
 	if removed > 0 {
 		r.remark(RuleCleaned, "hidden characters were taken out of the %s: %d", name, removed)
 	}
@@ -223,120 +178,75 @@ func (r *entryReader) readText(m members, name string, most int) (string, error)
 		clean = string([]rune(clean)[:most-1]) + "…"
 		r.remark(RuleCleaned, "the %s has %d characters; %d are kept", name, n, most-1)
 	}
-	return clean, nil
+	return clean
 }
 
 // readPackages takes the first npm package.
-func (r *entryReader) readPackages(packages []members, hosted bool) error {
-	var kinds []string // of the other packages
-	for i, p := range packages {
-		path := "packages[" + strconv.Itoa(i) + "]"
-		kind, err := p.text("registryType")
-		if err != nil {
-			return fmt.Errorf("%s: %w", path, err)
-		}
+func (r *entryReader) readPackages(packages []members, hosted bool) {
+	var others []string // types of packages
+	for _, p := range packages {
+		kind := p.text("registryType")
 		if kind == "npm" && r.Package.Name == "" {
-			if err := r.readNPM(path, p); err != nil {
-				return fmt.Errorf("%s: %w", path, err)
-			}
-			continue
+			r.readNPM(p)
+		} else {
+			others = append(others, kindOr(kind, "unknown"))
+			p.drop("identifier", "version", "registryBaseUrl", "transport", "environmentVariables")
 		}
-		if !kindPattern.MatchString(kind) {
-			kind = "unknown"
-		}
-		kinds = append(kinds, kind)
-		p.drop("identifier", "version", "registryBaseUrl", "transport", "environmentVariables")
-		r.ignore(path+".", p)
+		r.ignore(p)
 	}
-	slices.Sort(kinds)
-	kinds = slices.Compact(kinds)
-	why := ""
+	slices.Sort(others)
+	kinds := strings.Join(slices.Compact(others), ", ")
 	switch {
-	case r.Package.Name != "" && len(kinds) > 0:
-		r.remark(RuleIgnored, "it has further packages, which are not taken: %s", strings.Join(kinds, ", "))
+	case r.Package.Name != "" && kinds != "":
+		r.remark(RuleIgnored, "it has further packages, which are not taken: %s", kinds)
 	case r.Package.Name != "":
-	case len(kinds) > 0:
-		why = "only npm packages can be tried, and it has another type: " + strings.Join(kinds, ", ")
+	case kinds != "":
+		r.obstruct("only npm packages can be tried, and it has another type: " + kinds)
 	case hosted:
-		why = "a hosted server cannot be tried in walls"
+		r.obstruct("a hosted server cannot be tried in walls")
 	default:
-		why = "it names neither a package nor an address"
+		r.obstruct("it names neither a package nor an address")
 	}
-	r.Obstacle = cmp.Or(r.Obstacle, why)
-	return nil
+}
+
+// kindOr returns a type of a package or a transport; other if it has no narrow form.
+func kindOr(kind, other string) string {
+	if kindPattern.MatchString(kind) {
+		return kind
+	}
+	return other
 }
 
 // readNPM takes an npm package: its name, its version, and the names of its variables.
-func (r *entryReader) readNPM(path string, p members) error {
-	name, err1 := p.text("identifier")
-	version, err2 := p.text("version")
-	base, err3 := p.text("registryBaseUrl")
-	variables, err4 := p.list("environmentVariables", maxVariables)
-	if err := cmp.Or(err1, err2, err3, err4); err != nil {
-		return err
+func (r *entryReader) readNPM(p members) {
+	name := p.text("identifier")
+	if !packagelock.IsName(name) || strings.HasPrefix(name, "-") || strings.HasPrefix(name, "@-") || strings.Contains(name, "/-") {
+		p.refuse("identifier", "%s is no name of an npm package", shown(name, 80))
 	}
-	switch {
-	case !packagelock.IsName(name) || strings.HasPrefix(name, "-") || strings.HasPrefix(name, "@-") || strings.Contains(name, "/-"):
-		return fmt.Errorf("identifier %s is no name of an npm package", shown(name, 80))
-	case !packagelock.IsVersion(version):
-		return badVersion("version", version)
+	r.Package = packagelock.Spec{Name: name, Version: readVersion(p)}
+	if base := p.text("registryBaseUrl"); base != "" && strings.TrimRight(base, "/") != "https://registry.npmjs.org" {
+		r.obstruct("its package is in a registry of packages other than https://registry.npmjs.org, and the same name may be another package elsewhere")
 	}
-	r.Package = packagelock.Spec{Name: name, Version: version}
-	if base != "" && strings.TrimRight(base, "/") != "https://registry.npmjs.org" {
-		r.Obstacle = cmp.Or(r.Obstacle, "its package is in a registry of packages other than https://registry.npmjs.org, and the same name may be another package elsewhere")
+	transport := p.object("transport")
+	if kind := transport.text("type"); kind != "stdio" && kind != "" {
+		r.obstruct("only a program that speaks MCP over stdio can be tried, and it speaks " + kindOr(kind, "something unknown"))
 	}
-	if err := r.readTransport(path, p); err != nil {
-		return err
-	}
-	for i, v := range variables {
-		if err := r.readVariable(path+".environmentVariables["+strconv.Itoa(i)+"]", v); err != nil {
-			return fmt.Errorf("environmentVariables[%d]: %w", i, err)
-		}
+	r.ignore(transport)
+	for _, v := range p.list("environmentVariables", maxVariables) {
+		r.readVariable(v)
 	}
 	slices.Sort(r.Secrets)
 	slices.Sort(r.Variables)
 	r.Secrets = slices.Compact(r.Secrets)
 	r.Variables = slices.DeleteFunc(slices.Compact(r.Variables), func(name string) bool { return slices.Contains(r.Secrets, name) })
-	r.ignore(path+".", p)
-	return nil
-}
-
-// readTransport reads how the program of a package is spoken to.
-func (r *entryReader) readTransport(path string, p members) error {
-	raw, ok := p.take("transport")
-	if !ok {
-		return nil
-	}
-	m, err := openObject(raw)
-	if err != nil {
-		return fmt.Errorf("transport: %w", err)
-	}
-	kind, err := m.text("type")
-	if err != nil {
-		return fmt.Errorf("transport: %w", err)
-	}
-	if kind != "stdio" && kind != "" {
-		if !kindPattern.MatchString(kind) {
-			kind = "something unknown"
-		}
-		r.Obstacle = cmp.Or(r.Obstacle, "only a program that speaks MCP over stdio can be tried, and it speaks "+kind)
-	}
-	r.ignore(path+".transport.", m)
-	return nil
 }
 
 // readVariable takes the name of a variable.
-func (r *entryReader) readVariable(path string, v members) error {
-	name, err1 := v.text("name")
-	secret, err2 := v.truth("isSecret")
-	required, err3 := v.truth("isRequired")
-	if err := cmp.Or(err1, err2, err3); err != nil {
-		return err
-	}
-	if !variablePattern.MatchString(name) {
-		return fmt.Errorf("name %s is no name of a variable", shown(name, 40))
-	}
+func (r *entryReader) readVariable(v members) {
+	name, secret, required := v.text("name"), v.isTrue("isSecret"), v.isTrue("isRequired")
 	switch why := switchboard.RefusedVariable(name); {
+	case !variablePattern.MatchString(name):
+		v.refuse("name", "%s is no name of a variable", shown(name, 40))
 	case why != "":
 		r.remark(RuleIgnored, "it asks for the variable %s, which no server gets: %s", name, why)
 	case secret || required:
@@ -345,42 +255,39 @@ func (r *entryReader) readVariable(path string, v members) error {
 		r.Variables = append(r.Variables, name)
 	}
 	v.drop("description", "format", "placeholder", "choices")
-	r.ignore(path+".", v)
-	return nil
+	r.ignore(v)
 }
 
 // readRemote takes the host of a hosted server.
-func (r *entryReader) readRemote(path string, m members) error {
-	address, err := m.text("url")
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+func (r *entryReader) readRemote(m members) {
+	if host, ok := hostOf(m.text("url")); ok {
+		r.Hosts = append(r.Hosts, host.String())
+	} else {
+		r.remark(RuleIgnored, "%s names no host that can be read", m.place("url"))
 	}
 	m.drop("type")
-	r.ignore(path+".", m)
+	r.ignore(m)
+}
+
+// hostOf returns the host of an address, with its port.
+func hostOf(address string) (switchboard.HostPort, bool) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" {
-		r.remark(RuleIgnored, "%s.url names no host that can be read", path)
-		return nil
+		return switchboard.HostPort{}, false
 	}
-	host := strings.ToLower(u.Hostname())
-	port := cmp.Or(u.Port(), map[string]string{"https": "443", "http": "80"}[u.Scheme])
-	number, err := strconv.ParseUint(port, 10, 16)
-	if ip, bad := netip.ParseAddr(host); bad == nil {
-		host = ip.WithZone("").String()
-	} else if !hostPattern.MatchString(host) {
-		err = bad
+	port, err := strconv.ParseUint(cmp.Or(u.Port(), map[string]string{"https": "443", "http": "80"}[u.Scheme]), 10, 16)
+	name := strings.ToLower(u.Hostname())
+	if ip, bad := netip.ParseAddr(name); bad == nil {
+		name = ip.WithZone("").String()
+	} else if !hostPattern.MatchString(name) {
+		return switchboard.HostPort{}, false
 	}
-	if err != nil {
-		r.remark(RuleIgnored, "%s.url names no host that can be read", path)
-		return nil
-	}
-	r.Hosts = append(r.Hosts, switchboard.HostPort{Name: host, Port: uint16(number)}.String())
-	return nil
+	return switchboard.HostPort{Name: name, Port: uint16(port)}, err == nil
 }
 
 // ignore notes the members that are left: none of them is ever taken.
-func (r *entryReader) ignore(path string, m members) {
-	for _, name := range slices.Sorted(maps.Keys(m)) {
+func (r *entryReader) ignore(m members) {
+	for _, name := range slices.Sorted(maps.Keys(m.values)) {
 		if len(r.ignored) == maxIgnored {
 			r.hidden++
 			continue
@@ -388,7 +295,7 @@ func (r *entryReader) ignore(path string, m members) {
 		if !variablePattern.MatchString(name) {
 			name = shown(name, 40)
 		}
-		r.ignored = append(r.ignored, path+name)
+		r.ignored = append(r.ignored, m.place(name))
 	}
 }
 

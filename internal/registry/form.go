@@ -2,9 +2,11 @@ package registry
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -69,7 +71,7 @@ func (p *rawPage) readObject(dec *jsontext.Decoder, most int) error {
 			var raw jsontext.Value
 			if raw, err = dec.ReadValue(); err == nil && raw.Kind() != 'n' {
 				if p.cursor, err = readCursor(raw); err != nil {
-					return fmt.Errorf("metadata: %w", err)
+					return err
 				}
 			}
 		default:
@@ -98,14 +100,10 @@ func (p *rawPage) readItems(dec *jsontext.Decoder, most int) error {
 	return badJSON(err)
 }
 
-func readCursor(raw jsontext.Value) (string, error) {
-	m, err := openObject(raw)
-	if err != nil {
-		return "", err
-	}
-	cursor, err := m.text("nextCursor")
-	if err == nil && len(cursor) > maxCursor {
-		err = fmt.Errorf("nextCursor is longer than %d bytes", maxCursor)
+func readCursor(raw jsontext.Value) (cursor string, err error) {
+	m := openMembers(raw, "metadata", &err)
+	if cursor = m.text("nextCursor"); len(cursor) > maxCursor {
+		m.refuse("nextCursor", "is longer than %d bytes", maxCursor)
 	}
 	return cursor, err
 }
@@ -121,29 +119,34 @@ func badJSON(err error) error {
 	return errors.New("this is not valid JSON: it ends too early")
 }
 
-// members are those of a JSON object. Its methods take members out; the rest was not asked for.
-type members map[string]jsontext.Value
-
-// openObject reads an object strictly: it has no name twice, and is valid UTF-8, at any depth.
-func openObject(raw jsontext.Value) (members, error) {
-	if raw.Kind() != '{' {
-		return nil, errors.New("it is no object")
-	}
-	if tooDeep(raw) {
-		return nil, fmt.Errorf("it is nested more than %d levels deep", maxDepth)
-	}
-	var m members
-	if err := json.Unmarshal(raw, &m); err != nil {
-		if errors.Is(err, jsontext.ErrDuplicateName) {
-			return nil, errors.New("a name stands in it twice")
-		}
-		return nil, errors.New("it is not valid JSON in UTF-8")
-	}
-	return m, nil
+// members are those of a JSON object. The methods take members out, so that in the end those are left that are never taken. The first fault is kept; after it,
+// the values mean nothing.
+type members struct {
+	values map[string]jsontext.Value
+	path   string // of the object, for messages
+	fault  *error
 }
 
-// tooDeep reports whether valid JSON is nested more than maxDepth levels deep.
-func tooDeep(raw []byte) bool {
+// openMembers reads an object strictly: it has no name twice, and is valid UTF-8, at any depth.
+func openMembers(raw jsontext.Value, path string, fault *error) members {
+	m := members{path: path, fault: fault}
+	switch {
+	case raw.Kind() != '{':
+		m.refuse("", "is no object")
+	case isTooDeep(raw):
+		m.refuse("", "is nested more than %d levels deep", maxDepth)
+	default:
+		if err := json.Unmarshal(raw, &m.values); errors.Is(err, jsontext.ErrDuplicateName) {
+			m.refuse("", "has a name twice")
+		} else if err != nil {
+			m.refuse("", "is not valid JSON in UTF-8")
+		}
+	}
+	return m
+}
+
+// isTooDeep reports whether valid JSON is nested more than maxDepth levels deep.
+func isTooDeep(raw []byte) bool {
 	depth, quoted := 0, false
 	for i := 0; i < len(raw); i++ {
 		switch c := raw[i]; {
@@ -163,58 +166,72 @@ func tooDeep(raw []byte) bool {
 	return false
 }
 
+// place returns the path of a member; that of the object for "".
+func (m members) place(name string) string {
+	if m.path == "" || name == "" {
+		return m.path + name
+	}
+	return m.path + "." + name
+}
+
+// refuse notes what is wrong with a member, or with the object.
+func (m members) refuse(name, format string, args ...any) {
+	if *m.fault == nil {
+		*m.fault = fmt.Errorf("%s %s", cmp.Or(m.place(name), "the entry"), fmt.Sprintf(format, args...))
+	}
+}
+
 // take takes a member out. ok is false if it is absent, or null.
 func (m members) take(name string) (raw jsontext.Value, ok bool) {
-	raw, ok = m[name]
-	delete(m, name)
+	raw, ok = m.values[name]
+	delete(m.values, name)
 	return raw, ok && raw.Kind() != 'n'
 }
 
 // text takes a text out; "" if it is absent.
-func (m members) text(name string) (s string, err error) {
-	raw, ok := m.take(name)
-	if ok && json.Unmarshal(raw, &s) != nil {
-		return "", fmt.Errorf("%s is no text", name)
+func (m members) text(name string) (s string) {
+	if raw, ok := m.take(name); ok && json.Unmarshal(raw, &s) != nil {
+		m.refuse(name, "is no text")
 	}
-	return s, nil
+	return s
 }
 
-// truth takes a boolean out; false if it is absent.
-func (m members) truth(name string) (b bool, err error) {
-	raw, ok := m.take(name)
-	if ok && json.Unmarshal(raw, &b) != nil {
-		return false, fmt.Errorf("%s is neither true nor false", name)
+// isTrue takes a boolean out; false if it is absent.
+func (m members) isTrue(name string) (b bool) {
+	if raw, ok := m.take(name); ok && json.Unmarshal(raw, &b) != nil {
+		m.refuse(name, "is neither true nor false")
 	}
-	return b, nil
+	return b
+}
+
+// object takes an object out; one without members if it is absent.
+func (m members) object(name string) members {
+	raw, ok := m.take(name)
+	if !ok {
+		return members{path: m.place(name), fault: m.fault}
+	}
+	return openMembers(raw, m.place(name), m.fault)
 }
 
 // list takes a list of at most most objects out.
-func (m members) list(name string, most int) ([]members, error) {
-	raw, ok := m.take(name)
-	if !ok {
-		return nil, nil
-	}
+func (m members) list(name string, most int) (items []members) {
 	var all []jsontext.Value
-	switch err := json.Unmarshal(raw, &all); {
-	case err != nil:
-		return nil, fmt.Errorf("%s is no list", name)
-	case len(all) > most:
-		return nil, fmt.Errorf("%s has %d items; at most %d are read", name, len(all), most)
+	if raw, ok := m.take(name); ok && json.Unmarshal(raw, &all) != nil {
+		m.refuse(name, "is no list")
 	}
-	items := make([]members, len(all))
+	if len(all) > most {
+		m.refuse(name, "has %d items; at most %d are read", len(all), most)
+		return nil
+	}
 	for i, raw := range all {
-		item, err := openObject(raw)
-		if err != nil {
-			return nil, fmt.Errorf("%s[%d]: %w", name, i, err)
-		}
-		items[i] = item
+		items = append(items, openMembers(raw, m.place(name)+"["+strconv.Itoa(i)+"]", m.fault))
 	}
-	return items, nil
+	return items
 }
 
 // drop takes members out that are of no interest.
 func (m members) drop(names ...string) {
 	for _, name := range names {
-		delete(m, name)
+		delete(m.values, name)
 	}
 }

@@ -157,9 +157,9 @@ func TestARegistryThatCannotBeReadIsAnErrorThatNamesIt(t *testing.T) {
 		"not valid JSON":                 write("c", `{"servers":[{}`),
 		"something follows":              write("d", `[]{}`),
 		"servers stands in it twice":     write("e", `{"servers":[],"servers":[]}`),
-		"nextCursor is no text":          write("f", `{"servers":[],"metadata":{"nextCursor":1}}`),
-		"a name stands in it twice":      write("g", `{"servers":[],"metadata":{"nextCursor":"a","nextCursor":"b"}}`),
-		"nextCursor is longer":           write("h", `{"servers":[],"metadata":{"nextCursor":"`+strings.Repeat("a", 1025)+`"}}`),
+		"metadata.nextCursor is no text": write("f", `{"servers":[],"metadata":{"nextCursor":1}}`),
+		"metadata has a name twice":      write("g", `{"servers":[],"metadata":{"nextCursor":"a","nextCursor":"b"}}`),
+		"metadata.nextCursor is longer":  write("h", `{"servers":[],"metadata":{"nextCursor":"`+strings.Repeat("a", 1025)+`"}}`),
 		"at byte 10000":                  write("i", strings.Repeat("[", 20_000)),
 		"page 1: it answers 503":         says(503, page("")),
 		"page 1: this is not JSON in":    says(200, server("io.github.alice/one")), // one server.json is no list
