@@ -316,6 +316,23 @@ var examples = map[string][]string{
 		"switchboard metrics --tenant acme",
 		"switchboard metrics --history --step 15m --since 3d",
 	},
+	"acquisitions list": {
+		"switchboard acquisitions list",
+		"switchboard acquisitions list --json",
+	},
+	"acquisitions start": {
+		"switchboard acquisitions start \"search internet\" --tenant acme",
+		"switchboard acquisitions start \"search internet\" --tenant acme --server io.github.brave/search",
+	},
+	"acquisitions show": {
+		"switchboard acquisitions show k3fqx2mz7a",
+		"switchboard acquisitions show k3fqx2mz7a --json",
+	},
+	"acquisitions review": {
+		"switchboard acquisitions review k3fqx2mz7a yes",
+		"switchboard acquisitions review k3fqx2mz7a changes --note \"which time zone?\"",
+		"switchboard acquisitions review k3fqx2mz7a yes --scope task --for 720h",
+	},
 	"proposals list": {
 		"switchboard proposals list",
 		"switchboard proposals list --json",

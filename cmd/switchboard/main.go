@@ -61,26 +61,27 @@ type cli struct {
 	Policy     policyCmd     `cmd:"" group:"policies" help:"Test, check, try out and compare policies."`
 	Capability capabilityCmd `cmd:"" group:"policies" help:"List the named capabilities, show one, and publish its versions."`
 
-	Status    statusCmd    `cmd:"" group:"operate" help:"Print the state of a running Switchboard and its servers."`
-	Now       nowCmd       `cmd:"" group:"operate" help:"Print what needs a person at a running Switchboard, and how calls went in the last minute, hour, day and 14 days."`
-	Metrics   metricsCmd   `cmd:"" group:"operate" help:"Print the metrics of a running Switchboard, as Prometheus reads them."`
-	Runs      runsCmd      `cmd:"" group:"operate" help:"List the runs that a running Switchboard knows, with what they have cost their models."`
-	Budget    budgetCmd    `cmd:"" group:"operate" help:"Show what calls have cost and what is left, try out a limit on recorded calls, and correct an account."`
-	Memory    memoryCmd    `cmd:"" group:"operate" help:"Show how tools have done over days, what tenants lack, and which tools are alike."`
-	Suggest   suggestCmd   `cmd:"" group:"operate" help:"Suggest changes for a person to apply."`
-	Events    eventsCmd    `cmd:"" group:"operate" help:"Print what changes at a running Switchboard: states of servers, configurations, files, revoked keys."`
-	Proposals proposalsCmd `cmd:"" group:"operate" help:"Changes of several files with claims about what they do: make them, decide about them, apply them and take them back."`
-	Settings  configCmd    `cmd:"" name:"config" group:"operate" help:"Read and change the files of the configuration that a running Switchboard serves, and revert changes."`
-	Ready     readyCmd     `cmd:"" group:"operate" help:"Say whether a running Switchboard is ready for clients: exit code 0 if it is."`
-	Server    serverCmd    `cmd:"" group:"operate" help:"List the servers of a running Switchboard; disable, enable or restart one."`
-	Logs      logsCmd      `cmd:"" group:"operate" help:"Show what Switchboard has logged, and what servers have written to stderr."`
-	Key       keyCmd       `cmd:"" group:"operate" help:"Make, list, rotate and revoke API keys."`
-	Page      pageCmd      `cmd:"" group:"operate" help:"Open the page of a running Switchboard in your browser, signed in."`
-	Verify    verifyCmd    `cmd:"" group:"operate" help:"Exercise the tools of a server in walls, and report what they were seen to do."`
-	Pins      pinsCmd      `cmd:"" group:"operate" help:"See which definitions of servers are let in, and decide about those that change."`
-	Person    personCmd    `cmd:"" group:"operate" help:"Block people who sign in at an OpenID provider, and lift blocks."`
-	Sessions  sessionsCmd  `cmd:"" group:"operate" help:"List who is signed in to the page, and end sessions."`
-	Approve   approvalsCmd `cmd:"" name:"approvals" group:"operate" help:"List what agents ask people for, show one request, and say yes or no."`
+	Status       statusCmd       `cmd:"" group:"operate" help:"Print the state of a running Switchboard and its servers."`
+	Now          nowCmd          `cmd:"" group:"operate" help:"Print what needs a person at a running Switchboard, and how calls went in the last minute, hour, day and 14 days."`
+	Metrics      metricsCmd      `cmd:"" group:"operate" help:"Print the metrics of a running Switchboard, as Prometheus reads them."`
+	Runs         runsCmd         `cmd:"" group:"operate" help:"List the runs that a running Switchboard knows, with what they have cost their models."`
+	Budget       budgetCmd       `cmd:"" group:"operate" help:"Show what calls have cost and what is left, try out a limit on recorded calls, and correct an account."`
+	Memory       memoryCmd       `cmd:"" group:"operate" help:"Show how tools have done over days, what tenants lack, and which tools are alike."`
+	Suggest      suggestCmd      `cmd:"" group:"operate" help:"Suggest changes for a person to apply."`
+	Events       eventsCmd       `cmd:"" group:"operate" help:"Print what changes at a running Switchboard: states of servers, configurations, files, revoked keys."`
+	Acquisitions acquisitionsCmd `cmd:"" group:"operate" help:"What was looked for because nothing here gave it: what was found and tried, and what people say to it."`
+	Proposals    proposalsCmd    `cmd:"" group:"operate" help:"Changes of several files with claims about what they do: make them, decide about them, apply them and take them back."`
+	Settings     configCmd       `cmd:"" name:"config" group:"operate" help:"Read and change the files of the configuration that a running Switchboard serves, and revert changes."`
+	Ready        readyCmd        `cmd:"" group:"operate" help:"Say whether a running Switchboard is ready for clients: exit code 0 if it is."`
+	Server       serverCmd       `cmd:"" group:"operate" help:"List the servers of a running Switchboard; disable, enable or restart one."`
+	Logs         logsCmd         `cmd:"" group:"operate" help:"Show what Switchboard has logged, and what servers have written to stderr."`
+	Key          keyCmd          `cmd:"" group:"operate" help:"Make, list, rotate and revoke API keys."`
+	Page         pageCmd         `cmd:"" group:"operate" help:"Open the page of a running Switchboard in your browser, signed in."`
+	Verify       verifyCmd       `cmd:"" group:"operate" help:"Exercise the tools of a server in walls, and report what they were seen to do."`
+	Pins         pinsCmd         `cmd:"" group:"operate" help:"See which definitions of servers are let in, and decide about those that change."`
+	Person       personCmd       `cmd:"" group:"operate" help:"Block people who sign in at an OpenID provider, and lift blocks."`
+	Sessions     sessionsCmd     `cmd:"" group:"operate" help:"List who is signed in to the page, and end sessions."`
+	Approve      approvalsCmd    `cmd:"" name:"approvals" group:"operate" help:"List what agents ask people for, show one request, and say yes or no."`
 
 	Store    storeCmd    `cmd:"" group:"store" help:"Check, export and import the store."`
 	Receipts receiptsCmd `cmd:"" group:"store" help:"List, show, check and export receipts."`

@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/acquire"
 	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/admin/api"
 	"github.com/summit-switchboard/switchboard/internal/admin/approvals"
@@ -209,11 +210,12 @@ type adminParts struct {
 	events  *event.Recent
 	notices *notice.Outbox
 	pastParts
-	approvals *approval.Keeper
-	decider   *approvals.Decider
-	standing  *standing.Yeskeeper
-	proposals *proposal.Keeper
-	reread    signal // the files were read again
+	approvals    *approval.Keeper
+	decider      *approvals.Decider
+	standing     *standing.Yeskeeper
+	proposals    *proposal.Keeper
+	acquisitions *acquire.Keeper
+	reread       signal // the files were read again
 
 	pageParts
 }
@@ -457,6 +459,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		inputCheck: current.inputCheck, resultChecks: resultChecks{current.cleansResults, current.permitQuestion}, log: o.Log,
 	}
 	a.verifier = newVerifier(a, chain)
+	a.admin.acquisitions = newAcquisitions(a)
 	a.admin.api = api.New(api.Options{
 		Records: api.RecordOptions{
 			Past: past.New(a.admin.reads, a.admin.memory), Comparisons: a.admin.comparisons,
@@ -467,7 +470,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		},
 		Reader: a.admin.reads, Scraper: scraper,
 		Actions: actions,
-		Editor:  a.admin.editor, Events: a.admin.events, People: api.PeopleOptions{Page: a.admin.page, Sessions: a.admin.sessions, Approvals: a.admin.decider, Pins: newRegistrar(a, actions), Trier: newTrier(a), Verifier: a.verifier, Proposals: a.admin.proposals},
+		Editor:  a.admin.editor, Events: a.admin.events, People: api.PeopleOptions{Page: a.admin.page, Sessions: a.admin.sessions, Approvals: a.admin.decider, Pins: newRegistrar(a, actions), Trier: newTrier(a), Verifier: a.verifier, Proposals: a.admin.proposals, Acquisitions: a.admin.acquisitions},
 		Keys: a.keys, DigestRequest: a.ledger.Digests().AdminRequest,
 		Authenticate: front{a, current}.authenticateOfficer, URL: current.adminURL, Version: o.Version, Stopping: a.grace.ctx, Log: o.Log,
 	})
@@ -529,6 +532,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.work.Go(func() { a.admin.notices.Run(ctx) })
 	a.work.Go(func() { tellAsked(ctx, a) })
 	a.work.Go(func() { followProposals(ctx, a) })
+	a.work.Go(func() { followAcquisitions(ctx, a) })
 	if len(c.Vault.Keys) > 1 {
 		a.work.Go(func() { resealConnections(ctx, a.vault, o.Log) })
 	}

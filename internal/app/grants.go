@@ -49,7 +49,9 @@ func joinGrants(a *App, keeper *approval.Keeper) {
 		Ask: func(ctx context.Context, q *approval.Request) (*approval.Request, bool, error) {
 			return keeper.Ask(ctx, q, approval.KeptCall{})
 		},
-		List: keeper.List,
+		List:     keeper.List,
+		Seek:     func(ctx context.Context, r *approval.Request, reason string) { seekAcquisition(ctx, a, r, reason) },
+		Progress: func(ctx context.Context, r *approval.Request) (string, string) { return progressOf(ctx, a, r) },
 		Offered: func(ctx context.Context, p switchboard.Principal, r *switchboard.Requirement) bool {
 			return a.state.Load().WouldServe(ctx, p, r, a.binder.Observe(run.Before{}), time.Now())
 		},

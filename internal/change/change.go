@@ -176,6 +176,8 @@ func (e *Editor) OwnerOf(name string) (tenant switchboard.TenantID, office switc
 		return "", switchboard.OfficeOperator, true
 	case first == "overlays", first == config.CapabilitiesFolder: // but not the lock, which "switchboard capability publish" writes
 		return "", switchboard.OfficeOperator, len(parts) == 2 && yaml
+	case first == config.PackageLocks:
+		return "", switchboard.OfficeOperator, len(parts) == 2 && strings.HasSuffix(name, config.PackageLockSuffix)
 	case first == "policies":
 		return "", switchboard.OfficeOperator, len(parts) >= 2
 	case first != "tenants" || len(parts) < 3 || switchboard.CheckID(parts[1]) != nil:

@@ -90,12 +90,15 @@ func warnOfAlike(what string, names []placedName) {
 	}
 }
 
-// packageLocks is the folder of the lock files of packages, beside the main file.
-const packageLocks = "packages"
+// The lock files of packages: their folder beside the main file, and what their names end with.
+const (
+	PackageLocks      = "packages"
+	PackageLockSuffix = ".lock.json"
+)
 
 // PackageLock returns the name of the lock file of a server's package, in the folder of the configuration.
 func PackageLock(id switchboard.ServerID) string {
-	return packageLocks + "/" + string(id) + ".lock.json"
+	return PackageLocks + "/" + string(id) + PackageLockSuffix
 }
 
 // A packageRow is the state of reading the package of a server.

@@ -28,6 +28,7 @@ const (
 	Person        = "person"             // a person was blocked, or a block was lifted
 	Approval      = "approval"           // a request for approval was made, decided, used or ended
 	Proposal      = "proposal"           // a proposal was made, decided, applied or taken back
+	Acquisition   = "acquisition"        // a dossier was opened, passed a gate, was stopped or reviewed
 	Pin           = "pin"                // a machine has frozen or suspended definitions of a server, or that has ended
 	Capability    = "capability_request" // an agent asks for a capability; see CapabilityRequest
 	Resync        = "resync"             // events are missing: look at everything again

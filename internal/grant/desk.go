@@ -43,6 +43,12 @@ type RequestDeskOptions struct {
 	Ask  func(ctx context.Context, q *approval.Request) (r *approval.Request, made bool, err error)
 	List func(ctx context.Context, tenant switchboard.TenantID) ([]*approval.Request, error)
 
+	// Seek has a tool looked for, for a request that nothing serves; reason is what the agent says now. nil means that nobody looks.
+	Seek func(ctx context.Context, r *approval.Request, reason string)
+
+	// Progress says how far the search for a tool is that gives a request its capability, and what a person has said; "" if nobody searches. nil means that nobody does.
+	Progress func(ctx context.Context, r *approval.Request) (progress, note string)
+
 	// Offered reports whether a decision would give the principal a tool for the requirement now.
 	Offered func(ctx context.Context, p switchboard.Principal, r *switchboard.Requirement) bool
 
@@ -114,6 +120,10 @@ func (d *RequestDesk) Ask(ctx context.Context, q CapabilityQuestion, reason stri
 		a.Status, a.Until = statusWaiting, nil
 		if !offered {
 			a.Why = whyNothing + "; a person can still read the request"
+			if d.o.Seek != nil {
+				d.o.Seek(ctx, was, reason)
+			}
+			d.addProgress(ctx, a, was)
 		}
 	}
 	return a, nil
@@ -150,13 +160,27 @@ func (d *RequestDesk) status(ctx context.Context, q CapabilityQuestion) (*Capabi
 		}
 	}
 	if last != nil {
-		return d.answerOf(last, q), nil
+		a := d.answerOf(last, q)
+		if a.Status == statusPending {
+			d.addProgress(ctx, a, last)
+		}
+		return a, nil
 	}
 	a := &CapabilityAnswer{Status: statusUnavailable, Why: "it is not part of your task"}
 	if q.Requested.Row != "" {
 		a.Why += "; you may ask a person for it with " + lazyexpand.RequestTool
 	}
 	return a, nil
+}
+
+// addProgress says how far the search for a tool is.
+func (d *RequestDesk) addProgress(ctx context.Context, a *CapabilityAnswer, r *approval.Request) {
+	if d.o.Progress == nil {
+		return
+	}
+	if progress, note := d.o.Progress(ctx, r); progress != "" {
+		a.Why, a.Note = progress, note
+	}
 }
 
 func servedAnswer(names []string, hurdle Hurdle) *CapabilityAnswer {

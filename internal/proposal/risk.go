@@ -131,7 +131,7 @@ func partsOf(main, name, real string, before, after []byte) []RiskyPart {
 	switch kind {
 	case "operator policy", "pins", "":
 		return []RiskyPart{{name, cmpText(kind, "an unknown file"), Critical}}
-	case "tenant policy":
+	case "tenant policy", "package lock": // the programs of a package
 		return []RiskyPart{{name, kind, High}}
 	}
 	changed, ok := changedPaths(kind, before, after)
@@ -178,6 +178,8 @@ func kindOf(main, real string) string {
 	switch {
 	case len(parts) == 2 && parts[0] == config.CapabilitiesFolder && path.Ext(real) == ".yaml":
 		return "capability"
+	case len(parts) == 2 && parts[0] == config.PackageLocks && strings.HasSuffix(real, config.PackageLockSuffix):
+		return "package lock"
 	case len(parts) == 2 && parts[0] == "overlays" && path.Ext(real) == ".yaml":
 		return "overlay"
 	case len(parts) >= 2 && parts[0] == "policies":

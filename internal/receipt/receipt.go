@@ -48,6 +48,7 @@ const (
 	Decide   Kind = "decide"   // a person's decision about such a request, or its end without one
 	Pin      Kind = "pin"      // definitions of a server have other states, without a person's decision
 	Verified Kind = "verify"   // a tool was verified
+	Acquired Kind = "acquire"  // a step towards a capability that nothing here gave
 	Start    Kind = "start"    // the replica has begun to write
 	Stop     Kind = "stop"     // the replica has stopped in good order
 	KeyKind  Kind = "key"      // the key that signs from now on
@@ -56,7 +57,7 @@ const (
 )
 
 // Kinds are all kinds.
-var Kinds = []Kind{Intent, Call, Decision, Expand, Collapse, Admin, Ask, Decide, Pin, Verified, Start, Stop, KeyKind, LostKind, TrimKind}
+var Kinds = []Kind{Intent, Call, Decision, Expand, Collapse, Admin, Ask, Decide, Pin, Verified, Acquired, Start, Stop, KeyKind, LostKind, TrimKind}
 
 // CallOutcome is how a call ended.
 type CallOutcome string

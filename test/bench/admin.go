@@ -294,8 +294,8 @@ type adminRead struct {
 	path string // with its query
 }
 
-// unmeasured are the GETs without a limit, that of one definition, those of the verification of one server, and those of a request for approval, of a proposal and of a tried call, which the large installation does not have. The streams measure events, which never end, and the time of an export depends on how much it exports.
-var unmeasured = []string{"follow-events", "export-receipts", "read-approval", "read-pin", "read-proposal", "read-try-outcome", "read-verification", "plan-verification"}
+// unmeasured are the GETs without a limit, that of one definition, those of the verification of one server, and those of a request for approval, of a proposal, of a dossier and of a tried call, which the large installation does not have. The streams measure events, which never end, and the time of an export depends on how much it exports.
+var unmeasured = []string{"follow-events", "export-receipts", "read-approval", "read-pin", "read-proposal", "read-acquisition", "read-try-outcome", "read-verification", "plan-verification"}
 
 // adminFilters are the queries with which a route is asked, beside those that adminReads knows; {name} stands for a value, and a query can be a whole path.
 var adminFilters = map[string][]string{

@@ -108,6 +108,10 @@ var routeTable = map[string]string{
 	"GET /v1/configuration/changes":                  "any",
 	"GET /v1/configuration/changes/{change}":         "any",
 	"POST /v1/configuration/changes/{change}/revert": "any",
+	"GET /v1/acquisitions":                           "any",
+	"POST /v1/acquisitions":                          "operator",
+	"GET /v1/acquisitions/{dossier}":                 "any",
+	"POST /v1/acquisitions/{dossier}/review":         "any",
 	"GET /v1/proposals":                              "any",
 	"POST /v1/proposals":                             "any",
 	"GET /v1/proposals/{proposal}":                   "any",
@@ -177,6 +181,9 @@ var filesOf = map[string]map[string]int{
 	"GET /v1/configuration/changes":                  {"operator": 200, "admin": 200, "author": 200, "approver": 200, "viewer": 200, "other admin": 200},
 	"GET /v1/configuration/changes/{change}":         {"operator": 404, "admin": 404, "author": 404, "approver": 404, "viewer": 404, "other admin": 404}, // there is none
 	"POST /v1/page-codes":                            {"operator": 201, "admin": 201, "author": 201, "approver": 201, "viewer": 201, "other admin": 201}, // a code for themselves
+	"GET /v1/acquisitions":                           {"operator": 200, "admin": 200, "author": 200, "approver": 200, "viewer": 200, "other admin": 200}, // each those of its tenant
+	"GET /v1/acquisitions/{dossier}":                 noProposal,
+	"POST /v1/acquisitions/{dossier}/review":         noProposal,
 	"GET /v1/proposals":                              {"operator": 200, "admin": 200, "author": 200, "approver": 200, "viewer": 200, "other admin": 200}, // each its own
 	"POST /v1/proposals":                             {"operator": 400, "admin": 400, "author": 400, "approver": 400, "viewer": 400, "other admin": 400}, // it says nothing
 	"GET /v1/proposals/{proposal}":                   noProposal,
@@ -240,7 +247,7 @@ func TestAZ14EveryRouteNeedsItsOffice(t *testing.T) {
 			continue
 		}
 		named := strings.Contains(path, "{tenant}")
-		path = strings.NewReplacer("{tenant}", "acme", "{server}", "a", "{tool}", "work", "{key}", "000000000000", "{change}", "1", "{session}", "0123456789abcdef", "{diff}", "none", "{node}", "n1", "{entry}", "999999", "{request}", "abcdefghijklmnop-1", "{call}", "none", "{proposal}", "aaaaaaaaaa", "{standing}", "abcdefghijklmnop").Replace(path)
+		path = strings.NewReplacer("{tenant}", "acme", "{server}", "a", "{tool}", "work", "{key}", "000000000000", "{change}", "1", "{session}", "0123456789abcdef", "{diff}", "none", "{node}", "n1", "{entry}", "999999", "{request}", "abcdefghijklmnop-1", "{call}", "none", "{proposal}", "aaaaaaaaaa", "{dossier}", "aaaaaaaaaa", "{standing}", "abcdefghijklmnop").Replace(path)
 		query := ""
 		switch {
 		case path == "/v1/configuration/file":

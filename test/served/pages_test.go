@@ -17,6 +17,7 @@ import (
 // listMembers says which member of the answer has the entries of a list, for each list of the admin API.
 var listMembers = map[string]string{
 	"/v1/approvals":             "approvals",
+	"/v1/acquisitions":          "dossiers",
 	"/v1/budgets":               "budgets",
 	"/v1/standing-approvals":    "standing",
 	"/v1/blocks":                "blocks",
@@ -82,6 +83,11 @@ func TestEachListIsReadInParts(t *testing.T) {
 		}
 	}
 
+	for _, verb := range []string{"read", "search", "list"} {
+		if a := g.AskAdmin(t, "", "POST", "/v1/acquisitions", fmt.Sprintf(`{"tenant":"acme","capability":"%s internet"}`, verb)); a.Status != http.StatusCreated {
+			t.Fatalf("%d %s", a.Status, a.Body)
+		}
+	}
 	for i := range 3 {
 		body := fmt.Sprintf(`{"note":"n","files":[{"path":%q,"text":%q}]}`, allTask, rig.ReadFile(t, filepath.Join(dir, allTask))+fmt.Sprintf("# %d\n", i))
 		if a := g.AskAdmin(t, "", "POST", "/v1/proposals", body); a.Status != http.StatusCreated {

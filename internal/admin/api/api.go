@@ -22,6 +22,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/summit-switchboard/switchboard/internal/access"
+	"github.com/summit-switchboard/switchboard/internal/acquire"
 	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/admin/approvals"
 	"github.com/summit-switchboard/switchboard/internal/admin/page"
@@ -83,6 +84,8 @@ type PeopleOptions struct {
 	Trier     *trial.Trier
 	Verifier  *verification.Verifier
 	Proposals *proposal.Keeper
+
+	Acquisitions *acquire.Keeper
 }
 
 // An API answers the requests of officers. Use New. It is safe for concurrent use.
@@ -157,6 +160,7 @@ func (a *API) makeRoutes() {
 	pinRoutes{a}.add()
 	verificationRoutes{a}.add()
 	proposalRoutes{a}.add()
+	acquisitionRoutes{a}.add()
 	labelRoutes{a}.add()
 	mux.HandleFunc("GET /v1/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		text, err := Document(a.o.Version)
@@ -171,6 +175,7 @@ func (a *API) makeRoutes() {
 
 // tags describe the parts of the API. Each operation has one of them: see tagOf.
 var tags = []*huma.Tag{
+	{Name: "acquisitions", Description: "What was looked for because nothing here gave it, and what people say to what was found."},
 	{Name: "approvals", Description: "What agents ask people for, and what people say."},
 	{Name: "blocks", Description: "The people who must not come back."},
 	{Name: "budgets", Description: "What calls have cost, and what is left."},

@@ -263,7 +263,7 @@ func (v *Verifier) verify(ctx context.Context, s *switchboard.Server, tools []Kn
 			problem = "the verification was stopped"
 			break
 		}
-		if err := v.keep(ctx, r, by); err != nil {
+		if _, err := v.keep(ctx, r, by); err != nil {
 			v.o.Log.Warn("the report of a verification could not be kept", "server", s.ID, "tool", r.Tool, "err", err)
 			problem = "a report could not be kept: " + err.Error()
 			break
@@ -313,7 +313,7 @@ func (v *Verifier) hasChanged(id switchboard.ServerID, t *KnownTool) bool {
 }
 
 // keep archives a report, writes its receipt, and makes it count.
-func (v *Verifier) keep(ctx context.Context, r *verify.TestReport, by string) error {
+func (v *Verifier) keep(ctx context.Context, r *verify.TestReport, by string) (*evidence.KeptReport, error) {
 	text := r.Canonical()
 	v.o.Archive(text)
 	outcome := receipt.OK
@@ -327,9 +327,10 @@ func (v *Verifier) keep(ctx context.Context, r *verify.TestReport, by string) er
 	ctx = context.WithoutCancel(ctx)
 	id, err := v.o.Record(ctx, &receipt.Receipt{Kind: receipt.Verified, Server: r.Server, Tool: r.Tool, Report: canonical.Sum(text), Outcome: outcome, Note: scan.Spell(note), Principal: receipt.Subject{ID: by}})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return v.o.Book.Put(ctx, r.Server, []evidence.KeptReport{{TestReport: r, Receipt: id}})
+	kept := evidence.KeptReport{TestReport: r, Receipt: id}
+	return &kept, v.o.Book.Put(ctx, r.Server, []evidence.KeptReport{kept})
 }
 
 // Run verifies what is due, until ctx ends: by schedule, and after a definition was accepted that the last report is not about.

@@ -1,0 +1,338 @@
+package acquire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/proposal"
+	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+var (
+	tool  = switchboard.ToolID{Server: "clock", Name: "now"}
+	agent = Seeker{ID: "ann", Auth: switchboard.AuthAPIKey, Agent: true, Task: "browse", Request: "r-1"}
+	lea   = &switchboard.Officer{ID: "lea", Auth: switchboard.AuthPersonKey, Credential: "hash-of-lea", Operator: true}
+	uma   = &switchboard.Officer{ID: "uma", Auth: switchboard.AuthPersonKey, Credential: "hash-of-uma", Offices: map[switchboard.TenantID][]switchboard.Office{"umbrella": {switchboard.OfficeAdmin}}}
+)
+
+// A plant is a Keeper whose research, workshop and proposals say what a test wants.
+type plant struct {
+	t *testing.T
+	*Keeper
+	found    []Candidate
+	here     []FoundTool
+	startErr error
+	tried    []TriedTool
+	voteErr  error
+	applyErr error
+	forceErr error
+	needed   int
+
+	votes, applied, rolledBack, closed int
+	answers                            []string
+	receipts                           []*receipt.Receipt
+}
+
+func (p *plant) Here(context.Context, switchboard.TenantID, string) ([]FoundTool, error) {
+	return p.here, nil
+}
+
+func (p *plant) Registries(context.Context, switchboard.TenantID, string, string) ([]Candidate, []string, error) {
+	return slices.Clone(p.found), nil, nil
+}
+
+func (p *plant) Start(context.Context, *Dossier, *Candidate) (Work, error) {
+	if p.startErr != nil {
+		return nil, p.startErr
+	}
+	return plantWork{p}, nil
+}
+
+type plantWork struct{ p *plant }
+
+func (w plantWork) Labels() []string                         { return []string{"now: read time"} }
+func (w plantWork) Try(context.Context) ([]TriedTool, error) { return w.p.tried, nil }
+func (w plantWork) Draft(manual string) (*proposal.Draft, error) {
+	return &proposal.Draft{Note: manual}, nil
+}
+func (w plantWork) Close() { w.p.closed++ }
+
+// newPlant returns a plant in which each gate is passed.
+func newPlant(t *testing.T) *plant {
+	p := &plant{
+		t: t, needed: 1, found: []Candidate{{Name: "io.github.alice/clock", Registry: "corp", Package: "@alice/clock", Version: "1.0.0", Confidence: 90}},
+		tried: []TriedTool{{Tool: tool, Digest: "d1", Label: "read time", Risk: switchboard.RiskLow, Score: 850, Verified: true, Took: 12, Errors: []string{"a missing argument gets an honest answer"}}},
+	}
+	votes := 0
+	p.Keeper = New(Options{
+		Store: store.NewMemory(), Research: p, Workshop: p,
+		Propose: func(_ context.Context, who proposal.Proposer, officer *switchboard.Officer, _ *proposal.Draft) (*proposal.KeptProposal, error) {
+			if !who.Agent || officer != nil {
+				t.Errorf("proposed by %+v with the rights of %v", who, officer)
+			}
+			return &proposal.KeptProposal{ID: "p1", Review: proposal.Review{Risk: proposal.High}}, nil
+		},
+		Vote: func(_ context.Context, by *switchboard.Officer, id string, yes bool, _ string) (*proposal.KeptProposal, error) {
+			if p.voteErr != nil {
+				return nil, p.voteErr
+			}
+			votes++
+			p.votes = votes
+			return &proposal.KeptProposal{ID: id, Votes: make([]proposal.PersonVote, votes), Review: proposal.Review{Needed: p.needed}}, nil
+		},
+		Apply: func(context.Context, *switchboard.Officer, string) (*proposal.KeptProposal, error) {
+			p.applied++
+			return nil, p.applyErr
+		},
+		RollBack: func(context.Context, *switchboard.Officer, string, string) (*proposal.KeptProposal, error) {
+			p.rolledBack++
+			return nil, nil
+		},
+		Answer: func(_ context.Context, by *switchboard.Officer, d *Dossier, r *Review) error {
+			p.answers = append(p.answers, fmt.Sprint(by.ID, " ", r.Answer, " ", d.Seeker.Request))
+			return nil
+		},
+		InForce: func(context.Context, switchboard.ToolID, string) error { return p.forceErr },
+		Record: func(_ context.Context, r *receipt.Receipt) (string, error) {
+			p.receipts = append(p.receipts, r)
+			return fmt.Sprint("receipt-", len(p.receipts)), nil
+		},
+		Told: func(*Dossier, string) {}, Mine: func(context.Context) bool { return true }, Log: slog.New(slog.DiscardHandler),
+	})
+	return p
+}
+
+// walk asks for a capability, and does the phases.
+func (p *plant) walk(who Seeker) *Dossier {
+	p.t.Helper()
+	d, err := p.Ask(p.t.Context(), "acme", "read time", who, "the task asks how late it is")
+	if err == nil {
+		err = p.WorkAll(p.t.Context())
+	}
+	if err == nil {
+		d, err = p.Show(p.t.Context(), lea, d.ID)
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return d
+}
+
+func TestADossierGoesThroughEachGateToAPersonsYes(t *testing.T) {
+	p := newPlant(t)
+	d := p.walk(agent)
+	var passed []Phase
+	for _, g := range d.Passages {
+		if g.Passed && g.Receipt != "" {
+			passed = append(passed, g.Phase)
+		}
+	}
+	if d.Status != Waiting || d.Proposal != "p1" || !slices.Equal(passed, Phases) || p.closed != 1 || p.applied != 0 {
+		t.Fatalf("%+v, closed %d", d, p.closed)
+	}
+	d, err := p.Review(t.Context(), lea, d.ID, &Review{Answer: AnswerYes, Note: "fine"})
+	if err != nil || d.Status != Deployed || p.applied != 1 || !slices.Equal(p.answers, []string{"lea yes r-1"}) {
+		t.Errorf("%+v, %v, answers %q", d, err, p.answers)
+	}
+	for _, r := range p.receipts {
+		if r.Kind != receipt.Acquired || r.Tenant != "acme" || r.Capability != "read time" || !strings.HasPrefix(r.Note, d.ID) {
+			t.Errorf("a receipt: %+v", r)
+		}
+	}
+	if len(p.receipts) != len(Phases)+1 {
+		t.Errorf("%d receipts", len(p.receipts))
+	}
+}
+
+// Each gate stops what must not pass, says why, and nothing is proposed or applied.
+func TestNothingPassesAGateThatItMustNotPass(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*plant)
+		phase  Phase
+		why    string
+	}{
+		"confidence 0.69":  {func(p *plant) { p.found[0].Confidence = 69 }, Research, "no candidate has a confidence of 0.70; the likeliest, io.github.alice/clock, has 0.69"},
+		"a look-alike":     {func(p *plant) { p.found[0].Why = "it looks like another one" }, Research, "it looks like another one"},
+		"nothing is found": {func(p *plant) { p.found = nil }, Research, "no tool here and no server of a registry"},
+		"here, out of bounds": {func(p *plant) {
+			p.found, p.here = nil, []FoundTool{{Tool: tool, Why: "it is outside of the tenant's bound"}}
+		}, Research, "clock/now is here: it is outside of the tenant's bound"},
+		"a server does not start": {func(p *plant) { p.startErr = errors.New("it does not start in strict walls: exit 1") }, Implement, "it does not start in strict walls: exit 1"},
+		"score 0.849": {func(p *plant) {
+			p.tried[0].Score, p.tried[0].Verified, p.tried[0].Why = 849, false, "its score 0.849 is below 0.850"
+		}, Validate, "its score 0.849 is below 0.850"},
+		"0.849 that says it is verified": {func(p *plant) { p.tried[0].Score = 849 }, Validate, "score 0.849"},
+		"one must":                       {func(p *plant) { p.tried[0].Score, p.tried[0].Verified, p.tried[0].Why = 970, false, "it fails hostile" }, Validate, "it fails hostile"},
+		"one of two tools": {func(p *plant) {
+			two := p.tried[0]
+			two.Verified, two.Why = false, "it fails valid"
+			p.tried = append(p.tried, two)
+		}, Validate, "it fails valid"},
+		"no tool":           {func(p *plant) { p.tried = nil }, Validate, "no tool was tried"},
+		"prohibited":        {func(p *plant) { p.tried[0].Risk = switchboard.RiskProhibited }, Validate, "clock/now is prohibited"},
+		"no error patterns": {func(p *plant) { p.tried[0].Errors = nil }, Document, "how clock/now answers wrong arguments"},
+		"no limits":         {func(p *plant) { p.tried[0].Took = 0 }, Document, "how long calls of clock/now take"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlant(t)
+			tt.change(p)
+			d := p.walk(agent)
+			last := d.Passages[len(d.Passages)-1]
+			if d.Status != Stopped || last.Phase != tt.phase || last.Passed || !strings.Contains(last.Why, tt.why) || d.Proposal != "" {
+				t.Errorf("it is %s; the last gate: %+v", d.Status, last)
+			}
+			if !strings.Contains(d.Progress(time.Now()), tt.why) || !strings.Contains(d.Text(time.Now()), tt.why) {
+				t.Errorf("the agent hears %q; a person reads\n%s", d.Progress(time.Now()), d.Text(time.Now()))
+			}
+			if _, err := p.Review(t.Context(), lea, d.ID, &Review{Answer: AnswerYes}); err == nil || p.applied+p.votes+len(p.answers) > 0 {
+				t.Errorf("a yes was taken: %v", err)
+			}
+		})
+	}
+}
+
+func TestAReviewThatMustNotCountChangesNothing(t *testing.T) {
+	for name, tt := range map[string]struct {
+		by     *switchboard.Officer
+		review Review
+		after  time.Duration
+		change func(*plant)
+		why    string
+	}{
+		"of another tenant":           {by: uma, review: Review{Answer: AnswerYes}, why: "there is no dossier of that id that you may see"},
+		"too late":                    {by: lea, review: Review{Answer: AnswerYes}, after: 7 * 24 * time.Hour, why: "the review was due until"},
+		"by who has proposed":         {by: lea, review: Review{Answer: AnswerYes}, change: func(p *plant) { p.voteErr = refuse(switchboard.CodeNotAuthorized, "you proposed it") }, why: "you proposed it"},
+		"no without a note":           {by: lea, review: Review{Answer: AnswerNo}, why: "needs a note"},
+		"changes without a note":      {by: lea, review: Review{Answer: AnswerChanges, Note: " \n"}, why: "needs a note"},
+		"perhaps":                     {by: lea, review: Review{Answer: "perhaps"}, why: "yes, no or changes"},
+		"a note of 1 MB":              {by: lea, review: Review{Answer: AnswerNo, Note: strings.Repeat("a", 1<<20)}, why: "at most 2000"},
+		"the change is not made":      {by: lea, review: Review{Answer: AnswerYes}, change: func(p *plant) { p.applyErr = refuse(switchboard.CodeProposal, "the proposal is stale") }, why: "stale"},
+		"another definition in force": {by: lea, review: Review{Answer: AnswerYes}, change: func(p *plant) { p.forceErr = errors.New("it offers another definition") }, why: "the change was taken back"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPlant(t)
+				d := p.walk(agent)
+				time.Sleep(tt.after)
+				if tt.change != nil {
+					tt.change(p)
+				}
+				_, err := p.Review(t.Context(), tt.by, d.ID, &tt.review)
+				if err == nil || !strings.Contains(err.Error(), tt.why) || len(p.answers) > 0 {
+					t.Errorf("the error is %v, and the agent gets %q", err, p.answers)
+				}
+				now, _, err := p.load(t.Context(), d.ID)
+				if err != nil || now.Status != Waiting || len(now.Notes) > 0 || p.forceErr != nil && p.rolledBack != 1 {
+					t.Errorf("it is %+v, %v, taken back %d times", now, err, p.rolledBack)
+				}
+			})
+		})
+	}
+}
+
+// Changes with a note reach who has asked, and a new request begins the dossier anew.
+func TestChangesReachWhoHasAskedAndANewRequestBeginsAnew(t *testing.T) {
+	p := newPlant(t)
+	d := p.walk(agent)
+	if _, err := p.Review(t.Context(), lea, d.ID, &Review{Answer: AnswerChanges, Note: "which time zone?"}); err != nil {
+		t.Fatal(err)
+	}
+	seen, err := p.Of(t.Context(), "acme", "read time", agent)
+	if err != nil || seen.Status != Revising || seen.LastNote().Text != "which time zone?" || len(p.answers) > 0 {
+		t.Fatalf("%+v, %v, answers %q", seen, err, p.answers)
+	}
+	again, err := p.Ask(t.Context(), "acme", "read time", agent, "UTC is enough")
+	if err != nil || again.ID != d.ID || again.Status != Working || again.Reason != "UTC is enough" || again.Rounds != 1 || again.LastNote() == nil {
+		t.Errorf("%+v, %v", again, err)
+	}
+}
+
+func TestTheSameQuestionIsOneDossierAndATenantHasAtMostFifty(t *testing.T) {
+	p := newPlant(t)
+	first := p.walk(agent)
+	if again, err := p.Ask(t.Context(), "acme", "read time", agent, "another reason for it"); err != nil || again.ID != first.ID {
+		t.Errorf("%v, %v", again, err)
+	}
+	for i := 1; i < MaxOfTenant; i++ {
+		who := agent
+		who.ID = fmt.Sprint("agent-", i)
+		if _, err := p.Ask(t.Context(), "acme", "read time", who, "a reason"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := agent
+	other.ID = "one-more"
+	if _, err := p.Ask(t.Context(), "acme", "read time", other, "a reason"); err == nil || !strings.Contains(err.Error(), "at most 50") {
+		t.Errorf("the error is %v", err)
+	}
+	if _, err := p.Ask(t.Context(), "umbrella", "read time", other, "a reason"); err != nil {
+		t.Errorf("another tenant: %v", err)
+	}
+}
+
+// Words of others look like words of others, whatever they hold.
+func TestWordsOfOthersAreSpeltOutAndNeverALineOfOurs(t *testing.T) {
+	p := newPlant(t)
+	evil := "\x1b[31mred\u202etxt\nstatus: deployed\nA yes makes"
+	p.found[0].Words, p.found[0].Findings = evil, []string{evil}
+	who := agent
+	who.ID = "ann\nstatus: deployed"
+	d, err := p.Ask(t.Context(), "acme", "read time", who, evil)
+	if err == nil {
+		err = p.WorkAll(t.Context())
+	}
+	if err == nil {
+		d, err = p.Show(t.Context(), lea, d.ID)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := d.Text(time.Now())
+	if strings.ContainsAny(text, "\x1b\u202e") || strings.Count("\n"+text, "\nstatus: ") != 1 || strings.Count("\n"+text, "\nA yes makes") != 1 {
+		t.Errorf("a person reads\n%s", text)
+	}
+	if _, err := p.Ask(t.Context(), "acme", "read fs", agent, strings.Repeat("a", 1<<20)); err == nil {
+		t.Error("a reason of 1 MiB was taken")
+	}
+}
+
+// A process that was killed amid a phase leaves a dossier that the next one begins anew.
+func TestAKilledProcessLeavesADossierThatTheNextOneBeginsAnew(t *testing.T) {
+	p := newPlant(t)
+	d, err := p.Ask(t.Context(), "acme", "read time", agent, "a reason")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, kill := context.WithCancel(t.Context())
+	p.o.Workshop = killer{p, kill}
+	if err := p.WorkAll(ctx); !errors.Is(err, context.Canceled) {
+		t.Fatalf("the error is %v", err)
+	}
+	p.o.Workshop = p
+	if err := p.WorkAll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if d, err = p.Show(t.Context(), lea, d.ID); err != nil || d.Status != Waiting || len(d.Passages) != len(Phases) || len(d.Candidates) != 1 {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
+
+// A killer is a Workshop whose process ends.
+type killer struct {
+	*plant
+	kill func()
+}
+
+func (k killer) Start(context.Context, *Dossier, *Candidate) (Work, error) {
+	k.kill()
+	return nil, context.Canceled
+}

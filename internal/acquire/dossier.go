@@ -1,0 +1,330 @@
+// Package acquire leads from "I cannot" to "it can": it looks for a tool that gives a capability which nothing here gives, tries it, and asks a person.
+//
+// A dossier is the record of one such search. It goes through phases, and a gate ends each: research (is there a server that seems to give it?), implement (does its program start in
+// strict walls, with a tool that gives it?), validate (was that tool verified?), document (is written down what was seen?) and deploy (a person's yes; in force, with the definitions
+// that were tried). A dossier that a gate stops says why, and nothing of it is in force.
+//
+// The package decides the phases, the gates, and what a proposal of an acquisition has in it. Package registry reads what others publish; package verification tries programs in walls;
+// package proposal keeps what a yes would change, and applies it. What a registry says never becomes a command: a proposal is built from the name and the exact version of a package.
+package acquire
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/scan"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// A Phase is a part of the way of a dossier. Each ends with a gate.
+type Phase string
+
+// The phases, in their order.
+const (
+	Research  Phase = "research"
+	Implement Phase = "implement"
+	Validate  Phase = "validate"
+	Document  Phase = "document"
+	Deploy    Phase = "deploy"
+)
+
+// Phases are all phases, in their order.
+var Phases = []Phase{Research, Implement, Validate, Document, Deploy}
+
+// A Status says how a dossier stands.
+type Status string
+
+// The statuses.
+const (
+	Working  Status = "working"  // Switchboard does the phase
+	Waiting  Status = "waiting"  // for a person's review
+	Revising Status = "revising" // a person has asked for changes; who asked can ask again
+	Stopped  Status = "stopped"  // a gate was not passed
+	Refused  Status = "refused"  // a person has said no
+	Expired  Status = "expired"  // nobody has said anything in time
+	Deployed Status = "deployed" // it is in force
+)
+
+// ended reports whether nothing follows.
+func (s Status) ended() bool {
+	return s == Stopped || s == Refused || s == Expired || s == Deployed
+}
+
+// Bounds of dossiers.
+const (
+	MaxOfTenant = 50   // dossiers of one tenant that have not ended, and capabilities that it has acquired
+	MaxNote     = 2000 // bytes of a person's note
+	MaxReason   = 2000 // bytes of why somebody asks
+	maxRounds   = 5    // times that a dossier begins anew after a person has asked for changes
+	maxTools    = 5    // tools of one server that are tried
+	maxShown    = 20   // candidates that a dossier keeps
+
+	reviewTime = 7 * 24 * time.Hour
+	keptFor    = 90 * 24 * time.Hour
+)
+
+// A Seeker is who asks for a capability: an agent, or an officer.
+type Seeker struct {
+	ID         string             `json:"id"`
+	Auth       switchboard.Auth   `json:"auth"`
+	Agent      bool               `json:"agent,omitempty"`
+	Credential string             `json:"credential,omitempty" hidden:"true"` // of an officer's key
+	Task       switchboard.TaskID `json:"task,omitempty"`                     // of an agent
+	Request    string             `json:"request,omitempty" doc:"The request for the capability, as the commands about approvals name it."`
+}
+
+// A FoundTool is a tool that is here already, and that nobody gets for the capability.
+type FoundTool struct {
+	Tool       switchboard.ToolID `json:"tool,omitzero" doc:"Absent if the tenant may not know of it."`
+	Why        string             `json:"why" doc:"Why the task does not get it."`
+	Confidence int                `json:"confidence,omitempty" doc:"Of an unlabelled tool: how sure the suggestion is that it gives the capability, in hundredths."`
+	Label      bool               `json:"label,omitempty" doc:"A label is all that it lacks."`
+}
+
+func (f *FoundTool) name() string {
+	if f.Tool == (switchboard.ToolID{}) {
+		return "a tool"
+	}
+	return f.Tool.String()
+}
+
+// A Candidate is something that may give the capability: a server of a registry, or a tool that is here.
+type Candidate struct {
+	Name       string   `json:"name" doc:"Of the server in its registry, or SERVER/TOOL for a tool that is here."`
+	Registry   string   `json:"registry,omitempty" doc:"Where it was found; absent for a tool that is here."`
+	Title      string   `json:"title,omitempty"`
+	Words      string   `json:"words,omitempty" doc:"What it says of itself."`
+	Package    string   `json:"package,omitempty" doc:"Of npm."`
+	Version    string   `json:"version,omitempty" doc:"The exact version."`
+	Integrity  string   `json:"integrity,omitempty" doc:"Of the package's file."`
+	Secrets    []string `json:"secrets,omitempty" doc:"The names of the secrets that it needs."`
+	Hosts      []string `json:"hosts,omitempty" doc:"The hosts that it names."`
+	Findings   []string `json:"findings,omitempty" doc:"What a person should know, such as a name that looks like another one."`
+	Confidence int      `json:"confidence" doc:"How sure the suggestion is that it gives the capability, in hundredths."`
+	Why        string   `json:"why,omitempty" doc:"Why it is not taken."`
+	Unclear    string   `json:"unclear,omitempty" doc:"Why it is taken only if an officer names it: it cannot be told from another one."`
+
+	Here  switchboard.ToolID `json:"-"`
+	alike []string           // the names that its own looks like
+}
+
+// A TriedTool is what was seen of a tool in walls.
+type TriedTool struct {
+	Tool     switchboard.ToolID    `json:"tool"`
+	Digest   string                `json:"digest" doc:"Of its definition."`
+	Label    string                `json:"label"`
+	Risk     switchboard.RiskClass `json:"risk,omitempty"`
+	Score    int                   `json:"score" doc:"In thousandths."`
+	Verified bool                  `json:"verified"`
+	Why      string                `json:"why,omitempty" doc:"Why it is not verified."`
+	Report   string                `json:"report,omitempty" doc:"The report as text."`
+	Receipt  string                `json:"receipt,omitempty"`
+	Took     int64                 `json:"took_ms,omitempty"`
+	Errors   []string              `json:"errors,omitempty" doc:"Which wrong arguments it refuses, and which it takes."`
+}
+
+// A Passage is the outcome of one gate.
+type Passage struct {
+	Phase   Phase     `json:"phase"`
+	Passed  bool      `json:"passed"`
+	Why     string    `json:"why" doc:"What passed the gate, or why nothing did."`
+	At      time.Time `json:"at"`
+	Receipt string    `json:"receipt,omitempty"`
+}
+
+// A ReviewNote is what a person has said about a dossier.
+type ReviewNote struct {
+	By     string       `json:"by"`
+	Answer ReviewAnswer `json:"answer"`
+	Text   string       `json:"text,omitempty"`
+	At     time.Time    `json:"at"`
+}
+
+// FoundParts are what the phases have found.
+type FoundParts struct {
+	Here       []FoundTool `json:"here"`
+	Candidates []Candidate `json:"candidates"`
+	Notices    []string    `json:"notices"` // about registries
+	Chosen     string      `json:"chosen,omitempty" doc:"The candidate that is tried."`
+	Tools      []TriedTool `json:"tools"`
+	Manual     string      `json:"manual,omitempty" doc:"What was seen, in words: it becomes the comment above the labels."`
+	Proposal   string      `json:"proposal,omitempty" doc:"What a yes would change; see proposals."`
+	Risk       string      `json:"risk,omitempty"`
+}
+
+// A Dossier is the record of one search for a capability.
+type Dossier struct {
+	ID         string               `json:"id"`
+	Tenant     switchboard.TenantID `json:"tenant"`
+	Capability string               `json:"capability"`
+	Seeker     Seeker               `json:"seeker"`
+	Reason     string               `json:"reason,omitempty" doc:"The words of who asks."`
+	Only       string               `json:"only,omitempty" doc:"The one candidate that an officer wants to be tried."`
+
+	Phase  Phase  `json:"phase"`
+	Status Status `json:"status"`
+	Rounds int    `json:"rounds,omitempty" doc:"How often it has begun anew after a person asked for changes."`
+
+	FoundParts
+	Passages []Passage    `json:"passages"`
+	Notes    []ReviewNote `json:"notes"`
+
+	Created time.Time `json:"created"`
+	Changed time.Time `json:"changed"`
+	Until   time.Time `json:"until,omitzero" doc:"A review must come before."`
+}
+
+// StatusAt returns how the dossier stands at an instant.
+func (d *Dossier) StatusAt(now time.Time) Status {
+	if d.Status == Waiting && !now.Before(d.Until) {
+		return Expired
+	}
+	return d.Status
+}
+
+// Place returns the place of the dossier in a list: the newest comes first.
+func (d *Dossier) Place() string {
+	return fmt.Sprintf("%016x %s", ^uint64(d.Created.UnixMilli()), d.ID) //nolint:gosec // times after 1970
+}
+
+// LastNote returns what a person has said last; nil if nobody has said anything.
+func (d *Dossier) LastNote() *ReviewNote {
+	if len(d.Notes) == 0 {
+		return nil
+	}
+	return &d.Notes[len(d.Notes)-1]
+}
+
+// Progress says in one sentence how the dossier stands, for an agent.
+func (d *Dossier) Progress(now time.Time) string {
+	switch d.StatusAt(now) {
+	case Working:
+		return "Switchboard looks for a tool; its phase is " + string(d.Phase)
+	case Waiting:
+		return "Switchboard has found and tried a tool; a person must say yes"
+	case Revising:
+		return "a person has asked for changes; ask again with a reason that answers the note"
+	case Refused:
+		return "a person has said no"
+	case Expired:
+		return "nobody has decided in time; ask again"
+	case Deployed:
+		return "a tool for it is in force"
+	}
+	why := ""
+	if n := len(d.Passages); n > 0 {
+		why = ": " + d.Passages[n-1].Why
+	}
+	return scan.Spell("Switchboard has found no tool that it may offer; it stopped in the phase " + string(d.Phase) + why)
+}
+
+// Public returns the dossier without what identifies a credential.
+func (d *Dossier) Public() *Dossier {
+	public := *d
+	public.Seeker.Credential = ""
+	return &public
+}
+
+// Text returns the dossier for people. No word of another can look like a line of it.
+func (d *Dossier) Text(now time.Time) string {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	quoted := func(text string) {
+		for l := range strings.Lines(scan.SpellLines(text)) {
+			b.WriteString("  | " + strings.TrimRight(l, "\n") + "\n")
+		}
+	}
+	line("dossier %s: %s, for tenant %s", d.ID, scan.Spell(d.Capability), d.Tenant)
+	line("status: %s, phase %s", d.StatusAt(now), d.Phase)
+	who := "officer"
+	if d.Seeker.Agent {
+		who = "agent"
+	}
+	line("asked by %s %s, %s", who, scan.Spell(d.Seeker.ID), d.Created.Format("2006-01-02 15:04 UTC"))
+	if d.Reason != "" {
+		quoted(d.Reason)
+	}
+	if len(d.Here) > 0 {
+		line("\nhere already:")
+		for _, h := range d.Here {
+			line("  %s: %s", scan.Spell(h.name()), scan.Spell(h.Why))
+		}
+	}
+	if len(d.Candidates) > 0 {
+		line("\ncandidates:")
+	}
+	for i := range d.Candidates {
+		c := &d.Candidates[i]
+		mark := " "
+		if c.Name == d.Chosen {
+			mark = "*"
+		}
+		line("%s %s %s, confidence 0.%02d", mark, scan.Spell(c.Name), scan.Spell(packageOf(c)), min(c.Confidence, 99))
+		if c.Words != "" {
+			quoted(c.Words)
+		}
+		for _, f := range c.Findings {
+			line("    %s", scan.Spell(f))
+		}
+		if len(c.Secrets) > 0 {
+			line("    it needs: %s", scan.Spell(strings.Join(c.Secrets, ", ")))
+		}
+		if why := cmp.Or(c.Why, c.Unclear); why != "" && c.Name != d.Chosen {
+			line("    not taken: %s", scan.Spell(why))
+		}
+	}
+	for _, n := range d.Notices {
+		line("  %s", scan.Spell(n))
+	}
+	if len(d.Tools) > 0 {
+		line("\ntried in strict walls:")
+	}
+	for i := range d.Tools {
+		t := &d.Tools[i]
+		said := "verified"
+		if !t.Verified {
+			said = "not verified: " + scan.Spell(t.Why)
+		}
+		line("  %s (%s): score %d.%03d, %s", scan.Spell(t.Tool.String()), scan.Spell(t.Label), t.Score/1000, t.Score%1000, said)
+	}
+	if len(d.Passages) > 0 {
+		line("\ngates:")
+	}
+	for _, p := range d.Passages {
+		outcome := "stopped"
+		if p.Passed {
+			outcome = "passed"
+		}
+		line("  %-9s %s: %s", p.Phase, outcome, scan.Spell(p.Why))
+	}
+	for _, n := range d.Notes {
+		line("\n%s said %s, %s", scan.Spell(n.By), n.Answer, n.At.Format("2006-01-02 15:04 UTC"))
+		if n.Text != "" {
+			quoted(n.Text)
+		}
+	}
+	if d.StatusAt(now) == Waiting {
+		line("\nA yes makes the change of proposal %s, and gives the capability to who asked. Read it: switchboard proposals show %s", d.Proposal, d.Proposal)
+		line("Until %s.", d.Until.Format("2006-01-02 15:04 UTC"))
+	}
+	return b.String()
+}
+
+func packageOf(c *Candidate) string {
+	if c.Package == "" {
+		return "(here)"
+	}
+	return c.Package + "@" + c.Version
+}
+
+// candidate returns the candidate that is tried.
+func (d *Dossier) candidate() *Candidate {
+	i := slices.IndexFunc(d.Candidates, func(c Candidate) bool { return c.Name == d.Chosen && d.Chosen != "" })
+	if i < 0 {
+		return nil
+	}
+	return &d.Candidates[i]
+}

@@ -1,0 +1,252 @@
+package acquire
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/summit-switchboard/switchboard/internal/annotate"
+	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/npm"
+	"github.com/summit-switchboard/switchboard/internal/npm/packagelock"
+	"github.com/summit-switchboard/switchboard/internal/registry"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// CatalogResearcherOptions are the parts that a CatalogResearcher needs.
+type CatalogResearcherOptions struct {
+	// State returns the configuration in force, and the tools that servers offer.
+	State func() (*config.Config, []*switchboard.Tool)
+
+	// Need returns the requirement that the capability of a dossier is.
+	Need func(tenant switchboard.TenantID, capability string) (*switchboard.Requirement, error)
+
+	// Read reads a registry; see registry.Read. Facts asks npm what a package says of itself; see npm.Facts.
+	Read  func(ctx context.Context, row switchboard.ServerRegistry) (*registry.Listing, error)
+	Facts func(ctx context.Context, spec packagelock.Spec) (npm.PackageFacts, error)
+}
+
+// A CatalogResearcher looks at the tools that are here, and at the registries of the configuration. It is safe for concurrent use.
+type CatalogResearcher struct{ o CatalogResearcherOptions }
+
+// NewCatalogResearcher returns a CatalogResearcher.
+func NewCatalogResearcher(o CatalogResearcherOptions) *CatalogResearcher {
+	return &CatalogResearcher{o}
+}
+
+// Here implements Researcher.
+func (r *CatalogResearcher) Here(_ context.Context, tenant switchboard.TenantID, capability string) ([]FoundTool, error) {
+	need, err := r.o.Need(tenant, capability)
+	if err != nil {
+		return nil, err
+	}
+	cfg, tools := r.o.State()
+	t := cfg.Tenants[tenant]
+	if t == nil {
+		return nil, fmt.Errorf("there is no tenant %s", tenant)
+	}
+	found := []FoundTool{}
+	unlabelled := map[switchboard.ServerID][]annotate.DefinedTool{}
+	for _, tool := range tools {
+		bound := slices.Contains(t.Servers, tool.ID.Server)
+		if len(tool.Capabilities) == 0 {
+			if bound && tool.Provides == nil {
+				unlabelled[tool.ID.Server] = append(unlabelled[tool.ID.Server], annotate.DefinedTool{Name: tool.ID.Name, Definition: tool.Definition, Digest: tool.Digest})
+			}
+			continue
+		}
+		if why := whyNot(tool, need, bound, cfg.Taxonomy); why != "" {
+			f := FoundTool{Tool: tool.ID, Why: why}
+			if !bound {
+				f.Tool = switchboard.ToolID{} // neither the tenant's officers nor its agents know of it
+			}
+			if !slices.Contains(found, f) {
+				found = append(found, f)
+			}
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(unlabelled)) {
+		for _, s := range annotate.Suggest(annotate.ToolServer{Name: string(id), Tools: unlabelled[id]}, cfg.Taxonomy) {
+			if s.Capability != nil && gives(s.Capability, need, cfg.Taxonomy) {
+				found = append(found, FoundTool{Tool: switchboard.ToolID{Server: id, Name: s.Tool}, Why: "it has no label", Confidence: s.Confidence, Label: true})
+			}
+		}
+	}
+	if len(found) > maxShown {
+		found = found[:maxShown]
+	}
+	return found, nil
+}
+
+// whyNot returns why a labelled tool that gives the capability is not taken; "" if it does not give it.
+func whyNot(tool *switchboard.Tool, need *switchboard.Requirement, bound bool, tax *switchboard.Taxonomy) string {
+	i := slices.IndexFunc(tool.Capabilities, func(c switchboard.Capability) bool {
+		return gives(&annotate.Label{Verb: c.Verb, Resource: c.Resource, Constraints: c.Constraints}, need, tax)
+	})
+	if i < 0 {
+		return ""
+	}
+	switch a := tool.Admission; {
+	case !bound:
+		return "it is outside of the tenant's bound; an operator can add a server to the tenant's row"
+	case a != nil && a.State != switchboard.LifeActive:
+		return "it is " + string(a.State) + ": " + a.Why
+	}
+	return "it gives the capability, and the task's policy or ranking keeps it out"
+}
+
+// Registries implements Researcher.
+func (r *CatalogResearcher) Registries(ctx context.Context, tenant switchboard.TenantID, capability, only string) (found []Candidate, notices []string, err error) {
+	need, err := r.o.Need(tenant, capability)
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg, _ := r.o.State()
+	var entries []registry.Entry
+	for _, row := range cfg.ServerRegistries {
+		listing, err := r.o.Read(ctx, row)
+		if err != nil {
+			notices = append(notices, shorten(err.Error()))
+			continue
+		}
+		if listing.Cut != "" {
+			notices = append(notices, "registry "+row.ID+": "+listing.Cut)
+		}
+		if listing.RefusedCount > 0 {
+			notices = append(notices, fmt.Sprintf("registry %s: %d entries were refused; the first, %s: %s", row.ID, listing.RefusedCount, listing.Refused[0].Where, listing.Refused[0].Reason))
+		}
+		entries = append(entries, listing.Entries...)
+	}
+	remarks := registry.CheckNames(entries, configuredNames(cfg))
+	for i := range entries {
+		if c, ok := r.rate(&entries[i], need, cfg.Taxonomy); ok || only != "" && c.Name == only {
+			addRemarks(&c, &entries[i], remarks)
+			found = append(found, c)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b Candidate) int {
+		return cmp.Or(cmp.Compare(named(b.Name == only), named(a.Name == only)), b.Confidence-a.Confidence, strings.Compare(a.Name, b.Name))
+	})
+	for i := range found[:min(len(found), maxAsked)] {
+		if c := &found[i]; c.Why == "" && (c.Confidence >= minConfidence || c.Name == only) {
+			r.checkPackage(ctx, c)
+		}
+	}
+	clearUp(found)
+	return found, notices, nil
+}
+
+// clearUp decides which of two candidates with names that look alike is the original: the one whose package says that it belongs to the entry, if the package of the other one says
+// otherwise.
+func clearUp(found []Candidate) {
+	for i := range found {
+		c := &found[i]
+		if c.Unclear != "" && c.Integrity != "" && !slices.ContainsFunc(c.alike, func(other string) bool {
+			return !slices.ContainsFunc(found, func(o Candidate) bool { return (o.Name == other || o.Package == other) && o.Why != "" })
+		}) {
+			c.Unclear = ""
+		}
+	}
+}
+
+func named(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+// maxAsked is how many candidates of registries npm is asked about.
+const maxAsked = 5
+
+// configuredNames returns the names that a new server must not look like.
+func configuredNames(cfg *config.Config) (names []string) {
+	for i := range cfg.Servers {
+		names = append(names, string(cfg.Servers[i].ID))
+		if pkg := cfg.Servers[i].Package.Name; pkg != "" {
+			names = append(names, pkg)
+		}
+	}
+	return names
+}
+
+// rate says how sure it is that a server of a registry gives the capability, by its name and its words. ok is false if nothing speaks for it.
+func (r *CatalogResearcher) rate(e *registry.Entry, need *switchboard.Requirement, tax *switchboard.Taxonomy) (c Candidate, ok bool) {
+	confidence := 0
+	for _, d := range readings(e) {
+		for _, s := range annotate.Suggest(annotate.ToolServer{Name: d.Name, Tools: []annotate.DefinedTool{d}}, tax) {
+			if s.Capability == nil {
+				continue
+			}
+			label := *s.Capability
+			label.Constraints = need.Constraints // only the definitions of its tools can show these
+			if gives(&label, need, tax) {
+				confidence = max(confidence, s.Confidence)
+			}
+		}
+	}
+	c = Candidate{
+		Name: e.Name, Registry: e.Registry, Title: e.Title, Words: e.Description, Package: e.Package.Name, Version: e.Package.Version, Secrets: e.Secrets, Hosts: e.Hosts,
+		Confidence: confidence, Why: e.Obstacle,
+	}
+	return c, confidence > 0
+}
+
+// readings returns what a server of a registry says of itself as the definitions of tools: its words can begin with what it does ("Search the web"), or name it ("Web search for agents").
+func readings(e *registry.Entry) (all []annotate.DefinedTool) {
+	words := strings.TrimPrefix(e.Title+". "+e.Description, ". ")
+	names := []string{"tool"}
+	for clause := range strings.FieldsFuncSeq(words, func(r rune) bool { return strings.ContainsRune(".:;,()", r) }) {
+		fields := strings.Fields(strings.ToLower(clause))
+		names = append(names, strings.Join(fields[:min(len(fields), 2)], "_"))
+		if len(names) == maxReadings {
+			break
+		}
+	}
+	for _, name := range names {
+		definition := wire.AppendString([]byte(`{"name":`), name)
+		definition = append(wire.AppendString(append(definition, `,"description":`...), words), `,"inputSchema":{"type":"object"}}`...)
+		all = append(all, annotate.DefinedTool{Name: name, Definition: definition})
+	}
+	return all
+}
+
+// maxReadings bounds the readings of one entry.
+const maxReadings = 6
+
+// addRemarks adds what people should know about an entry. One that imitates another is not taken, and one of two that nothing tells apart only if an officer names it.
+func addRemarks(c *Candidate, e *registry.Entry, remarks []registry.Remark) {
+	for _, m := range append(slices.Clone(e.Remarks), remarks...) {
+		if m.Registry != e.Registry || m.Entry != e.Name || m.Version != e.Version {
+			continue
+		}
+		c.Findings = append(c.Findings, m.Text)
+		switch m.Rule {
+		case registry.RuleImitates:
+			c.Why = cmp.Or(c.Why, m.Text)
+		case registry.RuleAlike:
+			c.Unclear = cmp.Or(c.Unclear, m.Text)
+			c.alike = append(c.alike, m.Other)
+		}
+	}
+}
+
+// checkPackage asks npm what the package says of itself.
+func (r *CatalogResearcher) checkPackage(ctx context.Context, c *Candidate) {
+	facts, err := r.o.Facts(ctx, packagelock.Spec{Name: c.Package, Version: c.Version})
+	if err == nil {
+		err = registry.OwnsPackage(registry.Entry{Name: c.Name, Package: packagelock.Spec{Name: c.Package, Version: c.Version}}, facts.McpName)
+	}
+	if err != nil {
+		c.Why = shorten(err.Error())
+		return
+	}
+	c.Integrity = facts.Integrity
+	if facts.Deprecated != "" {
+		c.Findings = append(c.Findings, "its package is deprecated: "+shorten(facts.Deprecated))
+	}
+}

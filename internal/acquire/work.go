@@ -1,0 +1,267 @@
+package acquire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/proposal"
+	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// workTime limits all phases of one dossier.
+const workTime = 10 * time.Minute
+
+// A Researcher finds what may give a capability.
+type Researcher interface {
+	// Here returns the tools that are here already, and that the tenant's tasks do not get for the capability.
+	Here(ctx context.Context, tenant switchboard.TenantID, capability string) ([]FoundTool, error)
+
+	// Registries returns the servers of the operator's registries that may give it, and what went wrong with a registry. Nothing leaves the machine if there is none.
+	// only names a server that is found in any case; "" names none.
+	Registries(ctx context.Context, tenant switchboard.TenantID, capability, only string) (found []Candidate, notices []string, err error)
+}
+
+// A Workshop makes a candidate into something that can be tried.
+type Workshop interface {
+	// Start starts the program of a candidate in strict walls, and labels its tools that give the capability. The caller must call Close of the work. The error says why the program cannot
+	// be tried: its row is not valid, it does not start, or it has no such tool.
+	Start(ctx context.Context, d *Dossier, c *Candidate) (Work, error)
+}
+
+// A Work is a candidate whose program runs in walls.
+type Work interface {
+	// Labels are the tools that give the capability, with their labels.
+	Labels() []string
+
+	// Try verifies the tools, and keeps the reports.
+	Try(ctx context.Context) ([]TriedTool, error)
+
+	// Draft returns the proposal: files and claims. manual is what was seen, as the comment of the labels.
+	Draft(manual string) (*proposal.Draft, error)
+
+	Close()
+}
+
+// Run does the phases of the dossiers that wait for that, one after the other, until ctx ends.
+func (k *Keeper) Run(ctx context.Context) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.wake:
+		case <-tick.C:
+		}
+		if !k.o.Mine(ctx) {
+			continue
+		}
+		if err := k.WorkAll(ctx); err != nil && ctx.Err() == nil {
+			k.o.Log.Warn("dossiers could not be worked on", "err", err)
+		}
+	}
+}
+
+// WorkAll does the phases of all dossiers that wait for that. What a killed process has begun begins anew.
+func (k *Keeper) WorkAll(ctx context.Context) error {
+	all, err := k.all(ctx)
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(all, func(a, b storedDossier) int { return a.dossier.Created.Compare(b.dossier.Created) })
+	for _, v := range all {
+		d := v.dossier
+		if d.Status != Working || ctx.Err() != nil {
+			continue
+		}
+		limited, cancel := context.WithTimeout(ctx, workTime)
+		j := &journey{Keeper: k, d: d, version: v.version}
+		j.d.begin(d.Seeker, d.Reason)
+		err := j.walk(limited)
+		if j.work != nil {
+			j.work.Close()
+		}
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A journey is one walk of a dossier through the phases.
+type journey struct {
+	*Keeper
+	d       *Dossier
+	version store.Version
+	work    Work
+}
+
+// walk does the phases until a gate stops the dossier, or a person must review it. The error is one of the store.
+func (j *journey) walk(ctx context.Context) error {
+	steps := map[Phase]func(context.Context) (why string, err error){
+		Research: j.research, Implement: j.implement, Validate: j.validate, Document: j.document, Deploy: j.propose,
+	}
+	for _, phase := range Phases {
+		j.d.Phase = phase
+		why, err := steps[phase](ctx)
+		if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return ctx.Err() // Switchboard stops; the next start begins the dossier anew
+		}
+		if ctx.Err() != nil {
+			err = fmt.Errorf("it took longer than %s", workTime)
+		}
+		if err := j.pass(ctx, why, err); err != nil || j.d.Status != Working {
+			return err
+		}
+	}
+	return nil
+}
+
+// pass records the outcome of a gate.
+func (j *journey) pass(ctx context.Context, why string, stopped error) error {
+	p, outcome := Passage{Phase: j.d.Phase, Passed: stopped == nil, Why: why, At: now()}, receipt.OK
+	if stopped != nil {
+		p.Why, outcome = spellError(stopped), receipt.Refused
+		j.d.Status = Stopped
+	}
+	p.Why = shorten(p.Why)
+	id, err := j.o.Record(context.WithoutCancel(ctx), j.receiptOf(j.d, string(p.Phase)+" "+passedWord(p.Passed)+": "+p.Why, outcome, receipt.Subject{ID: j.d.Seeker.ID, Auth: j.d.Seeker.Auth}))
+	if err != nil {
+		return err
+	}
+	p.Receipt = id
+	j.d.Passages = append(j.d.Passages, p)
+	version, err := j.save(ctx, j.d, j.version)
+	if err != nil {
+		return err
+	}
+	j.version = version
+	j.o.Told(j.d, "Switchboard")
+	return nil
+}
+
+func passedWord(passed bool) string {
+	if passed {
+		return "passed"
+	}
+	return "stopped"
+}
+
+// spellError returns what an error says, with what to do next.
+func spellError(err error) string {
+	text := err.Error()
+	if own, ok := errors.AsType[*switchboard.Error](err); ok {
+		text = own.Text
+		if own.Hint != "" {
+			text += "; " + own.Hint
+		}
+	}
+	return text
+}
+
+// shorten bounds a text for people.
+func shorten(text string) string {
+	if len(text) > MaxNote {
+		return strings.ToValidUTF8(text[:MaxNote], "") + "…"
+	}
+	return text
+}
+
+func (j *journey) research(ctx context.Context) (string, error) {
+	var err error
+	if j.d.Here, err = j.o.Research.Here(ctx, j.d.Tenant, j.d.Capability); err != nil {
+		return "", err
+	}
+	for _, h := range j.d.Here {
+		if h.Label {
+			j.d.Candidates = append(j.d.Candidates, Candidate{Name: h.Tool.String(), Confidence: h.Confidence, Here: h.Tool})
+		}
+	}
+	found, notices, err := j.o.Research.Registries(ctx, j.d.Tenant, j.d.Capability, j.d.Only)
+	if err != nil {
+		return "", err
+	}
+	if more := len(found) - maxShown; more > 0 {
+		found = found[:maxShown]
+		notices = append(notices, fmt.Sprintf("%d more candidates, which are less likely", more))
+	}
+	j.d.Candidates = append(j.d.Candidates, found...)
+	j.d.Notices = append(j.d.Notices, notices...)
+	c, why := pickCandidate(j.d)
+	if c == nil {
+		return "", errors.New(why)
+	}
+	j.d.Chosen = c.Name
+	return c.Name + ", confidence " + hundredths(c.Confidence), nil
+}
+
+func (j *journey) implement(ctx context.Context) (string, error) {
+	work, err := j.o.Workshop.Start(ctx, j.d, j.d.candidate())
+	if err != nil {
+		return "", err
+	}
+	j.work = work
+	return "it starts in strict walls; labels: " + strings.Join(work.Labels(), "; "), nil
+}
+
+func (j *journey) validate(ctx context.Context) (string, error) {
+	tools, err := j.work.Try(ctx)
+	if err != nil {
+		return "", err
+	}
+	j.d.Tools = append(j.d.Tools, tools...)
+	passed, why := judgeReports(j.d.Tools)
+	if !passed {
+		return "", errors.New(why)
+	}
+	return why, nil
+}
+
+func (j *journey) document(context.Context) (string, error) {
+	j.d.Manual = writeManual(j.d)
+	passed, why := judgeManual(j.d)
+	if !passed {
+		return "", errors.New(why)
+	}
+	return why, nil
+}
+
+// propose makes the proposal. A person's review is the gate of this phase.
+func (j *journey) propose(ctx context.Context) (string, error) {
+	draft, err := j.work.Draft(j.d.Manual)
+	if err != nil {
+		return "", err
+	}
+	draft.Note = shorten("dossier " + j.d.ID + ": " + j.d.Capability + " for " + j.d.Seeker.ID)
+	p, err := j.o.Propose(ctx, j.d.Seeker.proposer(j.d.Tenant), nil, draft)
+	if err != nil {
+		return "", err
+	}
+	j.d.Proposal, j.d.Risk, j.d.Status, j.d.Until = p.ID, string(p.Risk), Waiting, now().Add(reviewTime)
+	return "proposal " + p.ID + " waits for a person's yes", nil
+}
+
+// proposer returns who asks as the proposer of the change. Switchboard writes the files, so it has the rights of an agent: nothing critical.
+func (s *Seeker) proposer(tenant switchboard.TenantID) proposal.Proposer {
+	return proposal.Proposer{ID: s.ID, Auth: s.Auth, Agent: true, Tenant: tenant, Credential: s.Credential}
+}
+
+// writeManual says what was seen of the tools: what they do, their limits, and how they answer what is wrong.
+func writeManual(d *Dossier) string {
+	var b strings.Builder
+	for i := range d.Tools {
+		t := &d.Tools[i]
+		fmt.Fprintf(&b, "%s: %s. Seen in strict walls without network: score %d.%03d. All its tests took %d ms.\n", t.Tool.Name, t.Label, t.Score/1000, t.Score%1000, t.Took)
+		for _, e := range t.Errors {
+			fmt.Fprintf(&b, "%s: %s.\n", t.Tool.Name, strings.TrimSuffix(e, "."))
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,311 @@
+package acquire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/admin/verification"
+	"github.com/summit-switchboard/switchboard/internal/annotate"
+	"github.com/summit-switchboard/switchboard/internal/catalog"
+	"github.com/summit-switchboard/switchboard/internal/change"
+	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/config/edit"
+	"github.com/summit-switchboard/switchboard/internal/evidence"
+	"github.com/summit-switchboard/switchboard/internal/npm/packagelock"
+	"github.com/summit-switchboard/switchboard/internal/proposal"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/verify"
+)
+
+// StrictWorkshopOptions are the parts that a StrictWorkshop needs.
+type StrictWorkshopOptions struct {
+	Editor *change.Editor
+
+	// MakeLock asks npm which packages a package needs; see npm.MakeLock.
+	MakeLock func(ctx context.Context, spec packagelock.Spec) (*packagelock.Lock, error)
+
+	// StartWalled starts the program of a server in walls; see verification.Verifier.
+	StartWalled func(ctx context.Context, s *switchboard.Server, by string) (*verification.WalledServer, error)
+
+	// Config returns the configuration in force.
+	Config func() *config.Config
+
+	// Need returns the requirement that the capability of a dossier is.
+	Need func(tenant switchboard.TenantID, capability string) (*switchboard.Requirement, error)
+}
+
+// A StrictWorkshop tries candidates in strict walls. It is safe for concurrent use.
+type StrictWorkshop struct{ o StrictWorkshopOptions }
+
+// NewStrictWorkshop returns a StrictWorkshop.
+func NewStrictWorkshop(o StrictWorkshopOptions) *StrictWorkshop { return &StrictWorkshop{o} }
+
+// reader may read each file. What is made is only a proposal.
+var reader = &switchboard.Officer{ID: switchboard.LocalID, Auth: switchboard.AuthDataFolder, Operator: true}
+
+// A walledWork is a Work.
+type walledWork struct {
+	o      *StrictWorkshopOptions
+	d      *Dossier
+	server switchboard.ServerID
+	files  map[string][]byte
+	walled *verification.WalledServer
+	rows   []annotate.ProposedRow
+	labels map[string]string // by the name of the tool
+	tools  []verification.KnownTool
+	row    *switchboard.Server
+}
+
+// Start implements Workshop.
+func (s *StrictWorkshop) Start(ctx context.Context, d *Dossier, c *Candidate) (Work, error) {
+	need, err := s.o.Need(d.Tenant, d.Capability)
+	if err != nil {
+		return nil, err
+	}
+	w := &walledWork{o: &s.o, d: d, files: map[string][]byte{}, labels: map[string]string{}}
+	cfg := s.o.Config()
+	if c.here() {
+		w.server = c.Here.Server
+	} else if cfg, err = w.addServer(ctx, c); err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(cfg.Servers, func(r switchboard.Server) bool { return r.ID == w.server })
+	if i < 0 {
+		return nil, fmt.Errorf("the server %s is not enabled", w.server)
+	}
+	if t := cfg.Tenants[d.Tenant]; t == nil || !slices.Contains(t.Servers, w.server) {
+		return nil, fmt.Errorf("the tenant %s may not use a further server: its bound (tenants.%s.servers) does not have %s; an operator can add that", d.Tenant, d.Tenant, w.server)
+	}
+	w.row = &cfg.Servers[i]
+	if w.walled, err = s.startInTurn(ctx, w.row, d); err != nil {
+		return nil, fmt.Errorf("it does not start in strict walls: %w", err)
+	}
+	if err = w.label(ctx, cfg, need); err != nil {
+		w.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+// startInTurn starts the program when no other server is being verified.
+func (s *StrictWorkshop) startInTurn(ctx context.Context, row *switchboard.Server, d *Dossier) (*verification.WalledServer, error) {
+	for {
+		walled, err := s.o.StartWalled(ctx, row, d.Seeker.ID)
+		if !errors.Is(err, verification.ErrBusy) {
+			return walled, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// addServer writes the row of a new server and its lock, and returns the configuration with them.
+func (w *walledWork) addServer(ctx context.Context, c *Candidate) (*config.Config, error) {
+	spec := packagelock.Spec{Name: c.Package, Version: c.Version}
+	if _, err := packagelock.ParseSpec(spec.String()); err != nil {
+		return nil, fmt.Errorf("%s is no exact package: %w", spec, err)
+	}
+	lock, err := w.o.MakeLock(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	if got := lock.Packages[lock.Home()].Integrity; c.Integrity != "" && got != c.Integrity {
+		return nil, fmt.Errorf("the package has the integrity value %s in the lock, and had %s a moment ago", got, c.Integrity)
+	}
+	c.Integrity = lock.Packages[lock.Home()].Integrity
+	main := change.MainFile(w.o.Editor)
+	text, err := w.o.Editor.Read(reader, main)
+	if err != nil {
+		return nil, err
+	}
+	w.server = serverName(c.Package, w.o.Config())
+	settings := []edit.Setting{edit.Text("transport", "stdio"), edit.Map("package", edit.Text("npm", spec.String())), edit.Text("sandbox", "strict")}
+	if len(c.Secrets) > 0 {
+		var env []edit.Setting
+		for _, name := range c.Secrets {
+			env = append(env, edit.Text(name, "${env:"+name+"}"))
+		}
+		settings = append(settings, edit.Map("env", env...))
+	}
+	if text, err = edit.AddServers(main, text, []edit.Server{{ID: w.server, Comment: "dossier " + w.d.ID, Settings: settings}}); err != nil {
+		return nil, err
+	}
+	w.files[main], w.files[config.PackageLock(w.server)] = text, lock.Text
+	return w.o.Editor.Propose(ctx, reader, "", w.files)
+}
+
+// serverName returns a free id for the server of a package.
+func serverName(pkg string, cfg *config.Config) switchboard.ServerID {
+	words := strings.FieldsFunc(strings.ToLower(pkg), func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') })
+	words = slices.DeleteFunc(words, func(w string) bool { return w == "mcp" || w == "server" })
+	name := strings.Join(words, "-")
+	if len(name) > 40 {
+		name = strings.Trim(name[:40], "-")
+	}
+	if switchboard.CheckID(name) != nil {
+		name = "acquired"
+	}
+	taken := func(id string) bool {
+		return slices.ContainsFunc(cfg.Servers, func(s switchboard.Server) bool { return string(s.ID) == id })
+	}
+	for free, n := name, 2; ; n++ {
+		if !taken(free) {
+			return switchboard.ServerID(free)
+		}
+		free = fmt.Sprintf("%s-%d", name, n)
+	}
+}
+
+// label labels the tools that give the capability.
+func (w *walledWork) label(ctx context.Context, cfg *config.Config, need *switchboard.Requirement) error {
+	var defined []annotate.DefinedTool
+	offer := switchboard.Offer{Server: w.server}
+	digests := map[string]string{}
+	for _, o := range w.walled.Offered() {
+		offer.Tools = append(offer.Tools, o.Definition)
+		digests[o.Name] = o.Digest
+	}
+	source := []catalog.Source{{Offer: offer, Class: w.row.Class, Trust: w.row.Trust}}
+	for _, t := range catalog.Build(source, nil, cfg.Taxonomy).Tools() {
+		defined = append(defined, annotate.DefinedTool{Name: t.ID.Name, Definition: t.Definition, Digest: t.Digest})
+	}
+	surest := 0
+	for _, s := range annotate.Suggest(annotate.ToolServer{Name: string(w.server), Tools: defined}, cfg.Taxonomy) {
+		if s.Capability == nil || !gives(s.Capability, need, cfg.Taxonomy) {
+			continue
+		}
+		surest = max(surest, s.Confidence)
+		row, ok := s.Row()
+		if !ok || s.Confidence < minConfidence || len(w.rows) == maxTools {
+			continue
+		}
+		w.rows = append(w.rows, row)
+		w.labels[s.Tool] = s.Capability.String()
+	}
+	switch {
+	case len(w.rows) == 0 && surest > 0:
+		return fmt.Errorf("its likeliest tool for %s has a confidence of %s, and needs %s", w.d.Capability, hundredths(surest), hundredths(minConfidence))
+	case len(w.rows) == 0:
+		return fmt.Errorf("none of its %d tools seems to give %s", len(defined), w.d.Capability)
+	}
+	if err := w.writeLabels(""); err != nil {
+		return err
+	}
+	labelled, err := w.o.Editor.Propose(ctx, reader, "", w.files)
+	if err != nil {
+		return err
+	}
+	built := catalog.Build(source, labelled.Overlays, labelled.Taxonomy)
+	for name := range w.labels {
+		id := switchboard.ToolID{Server: w.server, Name: name}
+		tool, ok := built.Tool(id)
+		if !ok {
+			return fmt.Errorf("the catalog does not take the tool %s", id)
+		}
+		w.tools = append(w.tools, verification.KnownTool{Tool: tool, Digest: digests[name], Examples: labelled.Overlays[id].Examples})
+	}
+	slices.SortFunc(w.tools, func(a, b verification.KnownTool) int { return strings.Compare(a.ID.Name, b.ID.Name) })
+	return nil
+}
+
+// gives reports whether a tool with the label meets the requirement.
+func gives(l *annotate.Label, need *switchboard.Requirement, tax *switchboard.Taxonomy) bool {
+	return l.Verb == need.Verb && (l.Resource == need.Resource || slices.Contains(tax.Ancestors(l.Resource), need.Resource)) &&
+		!slices.ContainsFunc(need.Constraints, func(c switchboard.Constraint) bool { return !slices.Contains(l.Constraints, c) })
+}
+
+// writeLabels writes the overlay with the labels. manual stands above them.
+func (w *walledWork) writeLabels(manual string) error {
+	file := "overlays/" + string(w.server) + ".yaml"
+	text, err := w.o.Editor.Read(reader, file)
+	if err != nil {
+		return err
+	}
+	if text == nil {
+		head := ""
+		for line := range strings.Lines(manual) {
+			head += "# " + strings.TrimRight(line, "\n") + "\n"
+		}
+		text = []byte(head + "server: " + string(w.server) + "\n")
+	}
+	if text, err = annotate.AcceptRows(file, text, w.server, w.rows); err != nil {
+		return err
+	}
+	w.files[file] = text
+	return nil
+}
+
+// Labels implements Work.
+func (w *walledWork) Labels() (all []string) {
+	for _, name := range slices.Sorted(maps.Keys(w.labels)) {
+		all = append(all, name+": "+w.labels[name])
+	}
+	return all
+}
+
+// Try implements Work.
+func (w *walledWork) Try(ctx context.Context) ([]TriedTool, error) {
+	reports, err := w.walled.Verify(ctx, w.tools)
+	if err != nil {
+		return nil, err
+	}
+	var tried []TriedTool
+	for i := range reports {
+		r := &reports[i]
+		tried = append(tried, TriedTool{
+			Tool: w.tools[i].ID, Digest: r.Digest, Label: w.labels[r.Tool], Risk: w.tools[i].Contract.Risk, Score: r.Score, Verified: r.Verified, Why: r.Why, Report: r.Text(), Receipt: r.Receipt,
+			Took: max(r.Took, 1), Errors: answersOf(r),
+		})
+	}
+	return tried, nil
+}
+
+// answersOf says how the tool answers what is wrong.
+func answersOf(r *evidence.KeptReport) (all []string) {
+	about := map[verify.TestName]string{
+		verify.Missing: "a missing argument", verify.Types: "an argument of another type", verify.Nonsense: "an unknown, null or empty member", verify.Hostile: "a hostile value",
+	}
+	for _, t := range r.Tests {
+		what, ok := about[t.Name]
+		if !ok {
+			continue
+		}
+		switch t.Outcome {
+		case verify.TestPassed:
+			all = append(all, what+" gets an honest answer")
+		case verify.TestFailed:
+			all = append(all, what+" does not: "+t.Why)
+		case verify.TestSkipped:
+			all = append(all, what+" was not tried: "+t.Why)
+		}
+	}
+	return all
+}
+
+// Draft implements Work.
+func (w *walledWork) Draft(manual string) (*proposal.Draft, error) {
+	if err := w.writeLabels(manual); err != nil {
+		return nil, err
+	}
+	d := &proposal.Draft{Claims: []proposal.StatedClaim{{Tenant: w.d.Tenant, Unchanged: true}}}
+	for _, name := range slices.Sorted(maps.Keys(w.files)) {
+		text := string(w.files[name])
+		d.Files = append(d.Files, proposal.FileDraft{Path: name, Text: &text})
+	}
+	return d, nil
+}
+
+// Close implements Work.
+func (w *walledWork) Close() {
+	if w.walled != nil {
+		w.walled.Close()
+	}
+}

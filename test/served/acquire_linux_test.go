@@ -1,0 +1,176 @@
+package served_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/npmlock"
+	"github.com/summit-switchboard/switchboard/test/registry"
+	"github.com/summit-switchboard/switchboard/test/rig"
+)
+
+// seekers are an agent that lacks a capability, two persons who may decide, and a registry.
+const seekers = `
+-- switchboard.yaml --
+admin: {edit: programs}
+registries: [{id: corp, file: registry.json}]
+servers:
+  nimbus: {transport: stdio, command: [BIN, sample, nimbus-search]}
+operators: [{key: lea, hash: "HASH:lea --operator"}]
+tenants:
+  acme:
+    servers: ["*"]
+    approvers: [{key: ada, hash: "HASH:ada --approver"}]
+    request: [{verb: search, resource: knowledge_graph}]
+  umbrella:
+    servers: ["*"]
+    approvers: [{key: uma, hash: "HASH:uma --approver"}]
+-- tenants/acme/tenant.yaml --
+tenant: acme
+default_task: browse
+keys: [{id: ann, hash: "HASH:ann"}]
+-- tenants/acme/tasks/browse.yaml --
+task_id: browse
+required_capabilities: [{verb: search, resource: internet}]
+-- registry.json --
+`
+
+// graphServer is the program of a package with a small knowledge graph. It searches it, and refuses what is wrong. extra is put before its answer to a search.
+func graphServer(name, mcpName, extra string) map[string]string {
+	return map[string]string{"package.json": fmt.Sprintf(`{"mcpName":%q}`, mcpName), "index.js": `#!/usr/bin/env node
+const say = (id, result) => console.log(JSON.stringify({ jsonrpc: '2.0', id, result }));
+const facts = ['Ann wrote the parser', 'Bob runs the bench', 'the parser reads YAML'];
+const tool = { name: 'search_nodes', description: 'Search for nodes in the knowledge graph by a query.', annotations: { readOnlyHint: true, openWorldHint: false },
+  inputSchema: { type: 'object', properties: { query: { type: 'string', description: 'the words to search for', maxLength: 200 } }, required: ['query'], additionalProperties: false } };
+const search = (args) => {
+  ` + extra + `
+  const names = Object.keys(args ?? {});
+  if (typeof args?.query !== 'string' || args.query.length > 200 || names.length !== 1) return { isError: true, content: [{ type: 'text', text: 'query must be a text of at most 200 characters, and the only argument' }] };
+  return { content: [{ type: 'text', text: 'found in ` + name + `: ' + facts.filter((f) => f.toLowerCase().includes(args.query.toLowerCase())).length }] };
+};
+require('readline').createInterface({ input: process.stdin }).on('line', (line) => {
+  const { id, method, params } = JSON.parse(line);
+  switch (method) {
+    case 'initialize':
+      return say(id, { protocolVersion: params.protocolVersion, capabilities: { tools: {} }, serverInfo: { name: '` + name + `', version: '1' } });
+    case 'tools/list':
+      return say(id, { tools: [tool] });
+    case 'tools/call':
+      return say(id, search(params.arguments));
+    case 'ping':
+      return say(id, {});
+  }
+  if (id !== undefined) console.log(JSON.stringify({ jsonrpc: '2.0', id, error: { code: -32601, message: 'no such method' } }));
+});
+`}
+}
+
+// listed is an entry of a registry.
+func listed(name, description, pkg, version string, more map[string]any) map[string]any {
+	p := map[string]any{"registryType": "npm", "identifier": pkg, "version": version, "transport": map[string]any{"type": "stdio"}}
+	for k, v := range more {
+		p[k] = v
+	}
+	return map[string]any{"server": map[string]any{"name": name, "description": description, "version": version, "packages": []any{p}}}
+}
+
+// A dossier is what the admin API says of one.
+type dossier struct {
+	ID, Status, Phase, Chosen, Proposal, Text string
+	Candidates                                []struct{ Name, Why string }
+	Tools                                     []struct {
+		Tool     string
+		Score    int
+		Verified bool
+	}
+}
+
+func readDossier(t *testing.T, g *rig.Gateway, key string) dossier {
+	t.Helper()
+	a := g.AskAdmin(t, key, http.MethodGet, "/v1/acquisitions", "")
+	var list struct{ Dossiers []dossier }
+	if err := json.Unmarshal([]byte(a.Body), &list); err != nil || len(list.Dossiers) == 0 {
+		return dossier{}
+	}
+	a = g.AskAdmin(t, key, http.MethodGet, "/v1/acquisitions/"+list.Dossiers[0].ID, "")
+	var d dossier
+	if err := json.Unmarshal([]byte(a.Body), &d); err != nil {
+		t.Fatalf("%v: %s", err, a.Body)
+	}
+	return d
+}
+
+// The whole way: an agent lacks a capability and asks; a server is found in a registry, with a look-alike beside it; it is tried in strict walls; a person says yes; the tool is
+// called in the same session. Its next version fails a must: the tool is suspended, and nothing serves it.
+func TestFromICannotToItCan(t *testing.T) {
+	t.Parallel()
+	law.Hold(t, law.OneDecision)
+	npmlock.NeedClient(t, "acquisition")
+	npm := registry.Serve(t)
+	npm.Publish(t, "graph-archive", "1.0.0", graphServer("graph-archive", "io.github.alice/graph-archive", ""), nil)
+	npm.Publish(t, "graph-archvie", "1.0.0", graphServer("graph-archvie", "io.github.alice/graph-archive", ""), nil)
+	entries, err := json.Marshal(map[string]any{"servers": []any{
+		listed("io.github.mallory/graph-archvie", "Search a knowledge graph of facts.", "graph-archvie", "1.0.0", map[string]any{"runtimeArguments": []any{map[string]any{"type": "positional", "value": "--eval=1"}}}),
+		listed("io.github.alice/graph-archive", "Search a knowledge graph of facts.", "graph-archive", "1.0.0", nil),
+		listed("io.github.bob/weather", "Tells the weather.", "weather", "latest", nil),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, keys := fillKeys(t, seekers+string(entries)+"\n")
+	dir := rig.LayOut(t, text)
+	cmd := rig.Switchboard(t, "-v", "serve", "--listen", "127.0.0.1:0")
+	cmd.Env = npm.Env(t)
+	g := rig.ServeBy(t, dir, cmd)
+	g.AwaitServers()
+	s := g.Open(t, "/mcp", false, "Authorization", "Bearer "+keys["ann"])
+	heard := hearChanges(t, s)
+	before := rig.ListNames(t, s)
+	began := time.Now()
+	a := request(t, s, "search knowledge_graph", "the task asks who wrote the parser")
+	if a.Status != "waiting_for_capability" || !strings.Contains(a.Why, "Switchboard looks for a tool") {
+		t.Fatalf("the agent hears %s", a.text)
+	}
+	var d dossier
+	rig.Eventually(t, "a person must decide", func() string {
+		d = readDossier(t, g, keys["lea"])
+		return rig.ReasonUnless(d.Status == "waiting" || d.Status == "stopped", d.Text)
+	})
+	if d.Status != "waiting" || d.Chosen != "io.github.alice/graph-archive" || len(d.Tools) != 1 || !d.Tools[0].Verified {
+		t.Fatalf("the dossier is\n%s", d.Text)
+	}
+	i := slices.IndexFunc(d.Candidates, func(c struct{ Name, Why string }) bool { return c.Name == "io.github.mallory/graph-archvie" })
+	if i < 0 || d.Candidates[i].Why == "" || !strings.Contains(d.Text, "graph-archvie looks like graph-archive") {
+		t.Errorf("the look-alike is not named:\n%s", d.Text)
+	}
+	if again := rig.ListNames(t, s); !slices.Equal(again, before) {
+		t.Errorf("before the yes, the list is %q", again)
+	}
+	if st := standing(t, s, "search knowledge_graph"); st.Status != "pending" || !strings.Contains(st.Why, "a person must say yes") {
+		t.Errorf("the agent hears %s", st.text)
+	}
+	// Neither another tenant's approver nor the agent sees it.
+	if a := g.AskAdmin(t, keys["uma"], http.MethodPost, "/v1/acquisitions/"+d.ID+"/review", `{"answer":"yes"}`); a.Status != http.StatusNotFound {
+		t.Errorf("another tenant's approver: %d %s", a.Status, a.Body)
+	}
+	tried := time.Since(began)
+	if a := g.AskAdmin(t, keys["lea"], http.MethodPost, "/v1/acquisitions/"+d.ID+"/review", `{"answer":"yes","note":"we know alice"}`); a.Status != http.StatusOK {
+		t.Fatalf("the review: %d %s\n%s", a.Status, a.Body, d.Text)
+	}
+	if st := readDossier(t, g, keys["lea"]); st.Status != "deployed" {
+		t.Fatalf("after the yes:\n%s", st.Text)
+	}
+	t.Logf("%s until a person could decide, %s in all", tried.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+	if got := time.Since(began); got > time.Minute {
+		t.Errorf("all but the person's part took %s", got)
+	}
+	_ = heard
+	_ = filepath.Join
+}
