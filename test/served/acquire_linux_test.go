@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/summit-switchboard/switchboard/test/npmlock"
 	"github.com/summit-switchboard/switchboard/test/registry"
 	"github.com/summit-switchboard/switchboard/test/rig"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // seekers are an agent that lacks a capability, two persons who may decide, and a registry.
@@ -27,7 +29,7 @@ operators: [{key: lea, hash: "HASH:lea --operator"}]
 tenants:
   acme:
     servers: ["*"]
-    approvers: [{key: ada, hash: "HASH:ada --approver"}]
+    approvers: [{key: lea, hash: "SAME"}]
     request: [{verb: search, resource: knowledge_graph}]
   umbrella:
     servers: ["*"]
@@ -125,7 +127,9 @@ func TestFromICannotToItCan(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, keys := fillKeys(t, seekers+string(entries)+"\n")
-	dir := rig.LayOut(t, text)
+	_, hash, _ := strings.Cut(text, `{key: lea, hash: "`)
+	hash, _, _ = strings.Cut(hash, `"`)
+	dir := rig.LayOut(t, strings.Replace(text, "SAME", hash, 1)) // lea has two offices
 	cmd := rig.Switchboard(t, "-v", "serve", "--listen", "127.0.0.1:0")
 	cmd.Env = npm.Env(t)
 	g := rig.ServeBy(t, dir, cmd)
@@ -167,10 +171,64 @@ func TestFromICannotToItCan(t *testing.T) {
 	if st := readDossier(t, g, keys["lea"]); st.Status != "deployed" {
 		t.Fatalf("after the yes:\n%s", st.Text)
 	}
+	wait.Receive(t, "that the list has changed", heard)
+	s.Ask(t, "tools/call", `{"name":"knowledge_graph_helper","arguments":{}}`)
+	m, _ := s.Ask(t, "tools/call", `{"name":"search_nodes","arguments":{"query":"parser"}}`)
+	if !strings.Contains(string(m.Raw), "found in graph-archive: 2") {
+		t.Errorf("the call gave %s", m.Raw)
+	}
 	t.Logf("%s until a person could decide, %s in all", tried.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
 	if got := time.Since(began); got > time.Minute {
 		t.Errorf("all but the person's part took %s", got)
 	}
-	_ = heard
-	_ = filepath.Join
+	for _, args := range [][]string{{"receipts", "verify"}, {"policy", "diff", "--against", "."}} {
+		if out, errs, code := rig.Command(t, dir, args...); code != 0 {
+			t.Errorf("%q: exit %d\n%s%s", args, code, out, errs)
+		}
+	}
+	out, _, _ := rig.Command(t, dir, "receipts", "list", "--kind", "acquire", "--json")
+	for _, step := range []string{"research passed", "implement passed", "validate passed", "document passed", "deploy passed", "review yes"} {
+		if !strings.Contains(out, d.ID+" "+step) {
+			t.Errorf("no receipt says %q:\n%s", step, out)
+		}
+	}
+
+	// Another server can do the same by now. Then the next version of the first one takes what it must refuse.
+	rig.WriteFile(t, filepath.Join(dir, "spare.js"), graphServer("spare", "", "")["index.js"])
+	rig.WriteFile(t, filepath.Join(dir, "overlays/spare.yaml"), "server: spare\ntools: {search_nodes: {capabilities: [{verb: search, resource: knowledge_graph, constraints: [readonly]}]}}\n")
+	main := filepath.Join(dir, "switchboard.yaml")
+	rig.WriteFile(t, main, strings.Replace(rig.ReadFile(t, main), "servers:\n", "servers:\n  spare: {transport: stdio, command: [node, spare.js]}\n", 1))
+	npm.Publish(t, "graph-archive", "2.0.0", graphServer("graph-archive", "io.github.alice/graph-archive", "if (args?.query === undefined) return { content: [{ type: 'text', text: 'all of it' }] };"), nil)
+	env := npm.Env(t)
+	command := func(args ...string) string {
+		t.Helper()
+		cmd := rig.Switchboard(t, args...)
+		cmd.Dir, cmd.Env = dir, env
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%q: %v\n%s", args, err, out)
+		}
+		return string(out)
+	}
+	g.Reload(t)
+	look := command("server", "update", "graph-archive", "2.0.0")
+	digest := regexp.MustCompile(`sha256:[0-9a-f]{64}`).FindString(look)
+	command("server", "update", "graph-archive", "2.0.0", "--accept", digest, "--url", g.URL)
+	rig.Eventually(t, "the next version is verified", func() string {
+		cmd := rig.Switchboard(t, "verify", "graph-archive", "--url", g.URL)
+		cmd.Dir, cmd.Env = dir, env
+		out, _ := cmd.CombinedOutput()
+		return rig.ReasonUnless(strings.Contains(string(out), "missing"), string(out))
+	})
+	rig.Eventually(t, "the next candidate serves", func() string {
+		m, _ := s.Ask(t, "tools/call", `{"name":"search_nodes","arguments":{"query":"parser"}}`)
+		return rig.ReasonUnless(strings.Contains(string(m.Raw), "found in spare: 2"), string(m.Raw))
+	})
+	if out := command("pins", "list", "--url", g.URL); !strings.Contains(out, "suspended") {
+		t.Errorf("the pins are\n%s", out)
+	}
+	rig.Eventually(t, "the gap is remembered", func() string {
+		out := command("memory", "gaps", "--tenant", "acme", "--url", g.URL)
+		return rig.ReasonUnless(strings.Contains(out, "search knowledge_graph"), out)
+	})
 }
