@@ -161,9 +161,9 @@ func (c *memoryGapsCmd) Run(ctx context.Context, io streams) error {
 		return nil
 	}
 	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "TIMES\tDAYS\tKIND\tWHAT\tFIRST\tLAST")
+	fmt.Fprintln(w, "TIMES\tDAYS\tKIND\tWHAT\tFIRST\tLAST\tDOSSIER")
 	for _, g := range x.Gaps {
-		fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\n", g.Count, g.Days, g.Kind, printable(g.Name, 100), dayText(g.First), dayText(g.Last))
+		fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t%s\n", g.Count, g.Days, g.Kind, printable(g.Name, 100), dayText(g.First), dayText(g.Last), cmp.Or(g.Dossier, "-"))
 	}
 	if x.More > 0 {
 		fmt.Fprintf(w, "and %d more\n", x.More)

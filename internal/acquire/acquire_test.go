@@ -64,7 +64,8 @@ func (w plantWork) Try(context.Context) ([]TriedTool, error) { return w.p.tried,
 func (w plantWork) Draft(manual string) (*proposal.Draft, error) {
 	return &proposal.Draft{Note: manual}, nil
 }
-func (w plantWork) Close() { w.p.closed++ }
+func (w plantWork) Permissions() []string { return []string{"its own files, and no network"} }
+func (w plantWork) Close()                { w.p.closed++ }
 
 // newPlant returns a plant in which each gate is passed.
 func newPlant(t *testing.T) *plant {

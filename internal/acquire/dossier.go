@@ -124,6 +124,7 @@ type TriedTool struct {
 	Receipt  string                `json:"receipt,omitempty"`
 	Took     int64                 `json:"took_ms,omitempty"`
 	Errors   []string              `json:"errors,omitempty" doc:"Which wrong arguments it refuses, and which it takes."`
+	Effects  []string              `json:"effects,omitempty" doc:"What is known about its effects, its price, and where data comes from and goes to."`
 }
 
 // A Passage is the outcome of one gate.
@@ -145,14 +146,15 @@ type ReviewNote struct {
 
 // FoundParts are what the phases have found.
 type FoundParts struct {
-	Here       []FoundTool `json:"here"`
-	Candidates []Candidate `json:"candidates"`
-	Notices    []string    `json:"notices"` // about registries
-	Chosen     string      `json:"chosen,omitempty" doc:"The candidate that is tried."`
-	Tools      []TriedTool `json:"tools"`
-	Manual     string      `json:"manual,omitempty" doc:"What was seen, in words: it becomes the comment above the labels."`
-	Proposal   string      `json:"proposal,omitempty" doc:"What a yes would change; see proposals."`
-	Risk       string      `json:"risk,omitempty"`
+	Here        []FoundTool `json:"here"`
+	Candidates  []Candidate `json:"candidates"`
+	Notices     []string    `json:"notices"` // about registries
+	Chosen      string      `json:"chosen,omitempty" doc:"The candidate that is tried."`
+	Tools       []TriedTool `json:"tools"`
+	Permissions []string    `json:"permissions" doc:"What a yes permits its program."`
+	Manual      string      `json:"manual,omitempty" doc:"What was seen, in words: it becomes the comment above the labels."`
+	Proposal    string      `json:"proposal,omitempty" doc:"What a yes would change; see proposals."`
+	Risk        string      `json:"risk,omitempty"`
 }
 
 // A Dossier is the record of one search for a capability.
@@ -289,6 +291,12 @@ func (d *Dossier) Text(now time.Time) string {
 			said = "not verified: " + scan.Spell(t.Why)
 		}
 		line("  %s (%s): score %d.%03d, %s", scan.Spell(t.Tool.String()), scan.Spell(t.Label), t.Score/1000, t.Score%1000, said)
+		for _, e := range t.Effects {
+			line("    %s", scan.Spell(e))
+		}
+	}
+	if len(d.Permissions) > 0 {
+		line("\npermissions that a yes gives: %s", scan.Spell(strings.Join(d.Permissions, "; ")))
 	}
 	if len(d.Passages) > 0 {
 		line("\ngates:")

@@ -122,7 +122,7 @@ func (k *Keeper) ask(ctx context.Context, tenant switchboard.TenantID, capabilit
 // begin puts the dossier before its first phase.
 func (d *Dossier) begin(who Seeker, reason string) {
 	d.Seeker, d.Reason, d.Phase, d.Status, d.Until = who, reason, Research, Working, time.Time{}
-	d.FoundParts, d.Passages = FoundParts{Here: []FoundTool{}, Candidates: []Candidate{}, Notices: []string{}, Tools: []TriedTool{}}, []Passage{}
+	d.FoundParts, d.Passages = FoundParts{Here: []FoundTool{}, Candidates: []Candidate{}, Notices: []string{}, Tools: []TriedTool{}, Permissions: []string{}}, []Passage{}
 }
 
 // put stores a dossier, tells of it, and wakes who works.

@@ -39,6 +39,9 @@ type Work interface {
 	// Labels are the tools that give the capability, with their labels.
 	Labels() []string
 
+	// Permissions are what the change would permit the program, in words.
+	Permissions() []string
+
 	// Try verifies the tools, and keeps the reports.
 	Try(ctx context.Context) ([]TriedTool, error)
 
@@ -207,7 +210,7 @@ func (j *journey) implement(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	j.work = work
+	j.work, j.d.Permissions = work, work.Permissions()
 	return "it starts in strict walls; labels: " + strings.Join(work.Labels(), "; "), nil
 }
 

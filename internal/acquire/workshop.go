@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/admin/approvals"
 	"github.com/summit-switchboard/switchboard/internal/admin/verification"
 	"github.com/summit-switchboard/switchboard/internal/annotate"
 	"github.com/summit-switchboard/switchboard/internal/catalog"
@@ -251,6 +252,47 @@ func (w *walledWork) Labels() (all []string) {
 	return all
 }
 
+// Permissions implements Work.
+func (w *walledWork) Permissions() []string {
+	level := w.row.Walls.Level
+	if level == "" {
+		level = switchboard.SandboxStandard
+	}
+	all := []string{"sandbox " + string(level)}
+	if level == switchboard.SandboxStrict {
+		for _, p := range []struct {
+			what  string
+			paths []string
+		}{{"reads", w.row.Walls.Read}, {"writes", w.row.Walls.Write}, {"runs", w.row.Walls.Exec}} {
+			if len(p.paths) > 0 {
+				all = append(all, p.what+" "+strings.Join(p.paths, ", "))
+			}
+		}
+		switch {
+		case w.row.Walls.AnyNetwork:
+			all = append(all, "any network")
+		case len(w.row.Walls.Hosts) == 0:
+			all = append(all, "no network")
+		}
+		for _, h := range w.row.Walls.Hosts {
+			all = append(all, "reaches "+h.String())
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.row.Env)) {
+		all = append(all, "gets the variable "+name)
+	}
+	return all
+}
+
+// effectsOf says what is known about the effects of calls, their price, and where data comes from and goes to.
+func effectsOf(t *switchboard.Tool) []string {
+	price := "a call has no price that is known"
+	if class := t.CostClass(); class != "" {
+		price = "cost class: " + string(class)
+	}
+	return append(approvals.EffectsOf(t), "risk: "+string(t.Contract.Risk), price, "flow of data: "+t.Contract.Flow.Bits.String())
+}
+
 // Try implements Work.
 func (w *walledWork) Try(ctx context.Context) ([]TriedTool, error) {
 	reports, err := w.walled.Verify(ctx, w.tools)
@@ -262,7 +304,7 @@ func (w *walledWork) Try(ctx context.Context) ([]TriedTool, error) {
 		r := &reports[i]
 		tried = append(tried, TriedTool{
 			Tool: w.tools[i].ID, Digest: r.Digest, Label: w.labels[r.Tool], Risk: w.tools[i].Contract.Risk, Score: r.Score, Verified: r.Verified, Why: r.Why, Report: r.Text(), Receipt: r.Receipt,
-			Took: max(r.Took, 1), Errors: answersOf(r),
+			Took: max(r.Took, 1), Errors: answersOf(r), Effects: effectsOf(w.tools[i].Tool),
 		})
 	}
 	return tried, nil

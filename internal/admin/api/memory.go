@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/access"
 	"github.com/summit-switchboard/switchboard/internal/admin/past"
 	"github.com/summit-switchboard/switchboard/internal/change"
+	"github.com/summit-switchboard/switchboard/internal/memory"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -55,7 +57,11 @@ func (a memoryRoutes) add() {
 			SpanQuery
 		},
 		) (*struct{ Body past.GapReport }, error) {
-			return answer(a.o.Records.Past.Gaps(ctx, q.tenant, in.Days))
+			x, err := a.o.Records.Past.Gaps(ctx, q.tenant, in.Days)
+			if err != nil {
+				return nil, err
+			}
+			return answer(x, a.addDossiers(ctx, q.officer, x))
 		})
 	add(a.API, route{id: "suggest-ranking", method: http.MethodGet, path: "/v1/memory/ranking", needs: switchboard.OfficeAdmin, summary: "Which servers the figures of the last days put first, as a change of the tenant's file for a person to apply. Nothing is changed"},
 		func(ctx context.Context, q asked, in *struct {
@@ -87,4 +93,22 @@ func answer[B any](body *B, err error) (*struct{ Body B }, error) {
 		return nil, err
 	}
 	return &struct{ Body B }{*body}, nil
+}
+
+// addDossiers says of each request which search for a tool it has led to.
+func (a memoryRoutes) addDossiers(ctx context.Context, by *switchboard.Officer, x *past.GapReport) error {
+	all, err := a.o.People.Acquisitions.List(ctx, by)
+	if err != nil {
+		return err
+	}
+	for i := range x.Gaps {
+		g := &x.Gaps[i]
+		for _, d := range all { // the newest first
+			if g.Kind == memory.Request && d.Tenant == x.Tenant && d.Capability == g.Name {
+				g.Dossier = d.ID + " " + string(d.StatusAt(time.Now()))
+				break
+			}
+		}
+	}
+	return nil
 }

@@ -180,6 +180,9 @@ type GapRow struct {
 	Days  int            `json:"days" doc:"The days on which it was seen."`
 	First time.Time      `json:"first"`
 	Last  time.Time      `json:"last"`
+
+	// Dossier is set by package api, which knows the dossiers.
+	Dossier string `json:"dossier,omitempty" doc:"Of a request: the newest search for a tool, with its status. See acquisitions."`
 }
 
 // Gaps reports what a tenant has lacked in the last days.
@@ -196,7 +199,7 @@ func (r *Reader) Gaps(ctx context.Context, tenant switchboard.TenantID, days int
 	x := &GapReport{Tenant: tenant, From: span.From.String(), To: span.To.String(), Gaps: []GapRow{}, MissingDays: missingDays(lacks)}
 	x.More = max(0, len(all)-maxGapRows)
 	for _, g := range all[:len(all)-x.More] {
-		x.Gaps = append(x.Gaps, GapRow{g.Kind, g.Name, g.Count, g.Days, g.First, g.Last})
+		x.Gaps = append(x.Gaps, GapRow{Kind: g.Kind, Name: g.Name, Count: g.Count, Days: g.Days, First: g.First, Last: g.Last})
 	}
 	return x, nil
 }
