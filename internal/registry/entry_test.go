@@ -333,3 +333,29 @@ func FuzzPage(f *testing.F) {
 		}
 	})
 }
+
+func TestTheHostsOfHostedFormsAreKeptWithTheirPorts(t *testing.T) {
+	for address, want := range map[string]string{
+		"https://API.example.com/mcp":               "api.example.com:443",
+		"http://example.com":                        "example.com:80",
+		"https://example.com:8443/":                 "example.com:8443",
+		"https://user:planted@example.com/?key=abc": "example.com:443",
+		"https://[2001:DB8::1]/":                    "[2001:db8::1]:443",
+		"https://[fe80::1%25planted]:1/":            "[fe80::1]:1",
+		"https://{tenant}.example.com/":             "",
+		"https://example.com:{port}/":               "",
+		"https://example.com:99999/":                "",
+		"https://ехample.com/":                      "",
+		"https://a b.example.com/":                  "",
+		"https://" + strings.Repeat("a", 254) + "/": "",
+		"https:///mcp":                              "",
+		"ftp://example.com/":                        "",
+		"example.com":                               "",
+		"":                                          "",
+	} {
+		e, err := readEntry(jsontext.Value(server("io.github.alice/thing", "remotes", `[{"type":"sse","url":`+quote(address)+`}]`)))
+		if got := strings.Join(e.Hosts, " "); err != nil || got != want || (want == "") != strings.Contains(textOf(e, RuleIgnored), "remotes[0].url names no host") {
+			t.Errorf("%.60s: %q, want %q (%v, %+v)", address, got, want, err, e.Remarks)
+		}
+	}
+}
