@@ -247,8 +247,7 @@ func (r *reading) readPage(data []byte, answer bool) (cursor string, err error) 
 	for i, raw := range page.items {
 		r.items++
 		where := "page " + strconv.Itoa(r.page) + ", entry " + strconv.Itoa(i+1)
-		e, err := readEntry(raw)
-		e.Registry = r.listing.Registry
+		e, err := readEntry(raw, r.listing.Registry)
 		switch listed := e.Name + "@" + e.Version; {
 		case err == nil && r.listed[listed]:
 			err = fmt.Errorf("%s stands in the list twice", listed)
