@@ -32,9 +32,14 @@ func TestAReloadLogsEverythingThatItChanged(t *testing.T) {
 		},
 		"an empty folder of policies": {config.Config{}, config.Config{Policies: []switchboard.PolicyFile{}}, "the shipped policies do not count"},
 		"no folder of policies":       {config.Config{Policies: []switchboard.PolicyFile{}}, config.Config{}, "the shipped policies count"},
-		"hosts":                       {config.Config{}, config.Config{Hosts: []string{"x"}}, "other settings"},
-		"no hosts, written out":       {config.Config{}, config.Config{Hosts: []string{}, Keys: []config.Key{{Tenant: "acme", ID: "k"}}}, "keys +acme/k"},
-		"what nobody has named":       {config.Config{}, config.Config{Implied: true}, "other settings"},
+		"registries": {
+			config.Config{ServerRegistries: []switchboard.ServerRegistry{{ID: "a", File: "a"}, {ID: "b", File: "b"}}},
+			config.Config{ServerRegistries: []switchboard.ServerRegistry{{ID: "a", File: "c"}, {ID: "c", File: "b"}}},
+			"registries ~a, -b, +c",
+		},
+		"hosts":                 {config.Config{}, config.Config{Hosts: []string{"x"}}, "other settings"},
+		"no hosts, written out": {config.Config{}, config.Config{Hosts: []string{}, Keys: []config.Key{{Tenant: "acme", ID: "k"}}}, "keys +acme/k"},
+		"what nobody has named": {config.Config{}, config.Config{Implied: true}, "other settings"},
 	} {
 		if got := config.Changes(&tt.was, &tt.now); got != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)

@@ -72,7 +72,7 @@ type PackageFacts struct {
 	packagelock.Spec
 
 	Integrity  string // of its file, as in a lock; npm checks what it fetches by it
-	McpName    string // the MCP server that it says it is, such as io.github.user/weather; "" if it does not say
+	McpName    string // the MCP server that it says it is, such as io.github.user/weather; "" if it does not say. To be spelt like Deprecated
 	Deprecated string // why it should not be used; "" if it is not deprecated. It is to be spelt where it is shown (scan.Spell)
 }
 

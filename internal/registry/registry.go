@@ -5,7 +5,7 @@
 //
 //	{"servers": [{"server": {…}, "_meta": {…}}], "metadata": {"nextCursor": "…"}}
 //
-// Each server is a server.json. A file may also hold an array of these, or one. Whoever publishes a server.json is a stranger. So an [Entry] has narrow fields alone: names,
+// Each server is a server.json. A file may also hold an array of these, or one. The publisher of a server.json is a stranger. So an [Entry] has narrow fields alone: names,
 // versions, hosts and two short texts. Commands, arguments, values of variables and mounts never leave this package; a [Remark] says that they were there. What a server.json
 // says is a claim. [CheckNames] judges the names, and [OwnsPackage] compares them with the package itself.
 //
@@ -247,8 +247,7 @@ func (r *reading) readPage(data []byte, answer bool) (cursor string, err error) 
 	for i, raw := range page.items {
 		r.items++
 		where := "page " + strconv.Itoa(r.page) + ", entry " + strconv.Itoa(i+1)
-		e, err := readEntry(raw)
-		e.Registry = r.listing.Registry
+		e, err := readEntry(raw, r.listing.Registry)
 		switch listed := e.Name + "@" + e.Version; {
 		case err == nil && r.listed[listed]:
 			err = fmt.Errorf("%s stands in the list twice", listed)
