@@ -121,7 +121,7 @@ func (r *CatalogResearcher) Registries(ctx context.Context, tenant switchboard.T
 		}
 		entries = append(entries, listing.Entries...)
 	}
-	remarks := registry.CheckNames(entries, configuredNames(cfg))
+	remarks := append(registry.CheckNames(entries, configuredNames(cfg)), differingEntries(entries)...)
 	for i := range entries {
 		if c, ok := r.rate(&entries[i], need, cfg.Taxonomy); ok || only != "" && c.Name == only {
 			addRemarks(&c, &entries[i], remarks)
@@ -151,6 +151,27 @@ func clearUp(found []Candidate) {
 			c.Unclear = ""
 		}
 	}
+}
+
+// differingEntries returns a remark for each entry whose name stands for another package in another registry.
+func differingEntries(entries []registry.Entry) (remarks []registry.Remark) {
+	packages := map[string]map[string]bool{}
+	for i := range entries {
+		e := &entries[i]
+		if packages[e.Name] == nil {
+			packages[e.Name] = map[string]bool{}
+		}
+		packages[e.Name][e.Package.Name] = true
+	}
+	for i := range entries {
+		e := &entries[i]
+		if len(packages[e.Name]) > 1 {
+			remarks = append(remarks, registry.Remark{
+				Registry: e.Registry, Entry: e.Name, Version: e.Version, Rule: registry.RuleUnchecked, Text: "the registries have different packages under this name",
+			})
+		}
+	}
+	return remarks
 }
 
 func named(yes bool) int {
@@ -231,6 +252,9 @@ func addRemarks(c *Candidate, e *registry.Entry, remarks []registry.Remark) {
 		case registry.RuleAlike:
 			c.Unclear = cmp.Or(c.Unclear, m.Text)
 			c.alike = append(c.alike, m.Other)
+		case registry.RuleUnchecked:
+			c.Unclear = cmp.Or(c.Unclear, m.Text)
+			c.alike = append(c.alike, "") // nothing clears that up
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/acquire"
@@ -42,7 +41,7 @@ func newAcquisitions(a *App) *acquire.Keeper {
 			},
 			Need: need, Facts: npm.Facts,
 			Read: func(ctx context.Context, row switchboard.ServerRegistry) (*registry.Listing, error) {
-				return registry.Read(ctx, row, registry.Options{Folder: filepath.Dir(a.options.Officers.File)})
+				return registry.Read(ctx, row, registry.Options{Folder: a.state.Load().config.Folder})
 			},
 		}),
 		Workshop: acquire.NewStrictWorkshop(acquire.StrictWorkshopOptions{
