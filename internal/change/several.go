@@ -14,6 +14,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 
 	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/document"
 	"github.com/summit-switchboard/switchboard/internal/rewrite"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -116,9 +117,9 @@ type severalFiles struct{ *Editor }
 // the reload, the end of the journal, the outcomes. From the instant when the journal appears, every reader sees the new content of all files, and the next start
 // finishes the exchange; before it, every reader sees the old content.
 func (e severalFiles) apply(ctx context.Context, w Wish, tenant switchboard.TenantID, office switchboard.Office) (*Revision, error) {
-	release, err := e.o.Lock(ctx)
+	release, err := holdFor(ctx, e.Editor, &w)
 	if err != nil {
-		return nil, switchboard.Refuse(switchboard.CodeOverloaded, "another change is being made; try again when it has ended")
+		return nil, err
 	}
 	defer release()
 	if err := e.finish(ctx); err != nil { // of a process that was killed
@@ -170,13 +171,10 @@ func (e severalFiles) apply(ctx context.Context, w Wish, tenant switchboard.Tena
 	}
 	reach(&e.o, "in force")
 	if err := e.removeJournal(ctx); err != nil {
-		return nil, e.explain(config.JournalFile, err)
+		return c, &switchboard.Error{Code: switchboard.CodeConfig, Text: "the change was made and is in force; " + config.JournalFile + " cannot be removed: " + document.ErrorText(err), Hint: "the next change or start removes it"}
 	}
 	reach(&e.o, "journal removed")
-	if err := e.end(ctx, c, true, ""); err != nil {
-		return nil, err
-	}
-	return c, nil
+	return c, e.end(ctx, c, true, "")
 }
 
 // takeBack puts the old contents back and in force, and says so.

@@ -446,7 +446,7 @@ func TestTheLastTenBackupsAreKept(t *testing.T) {
 			first = p
 		}
 	}
-	rows, err := w.store.List(t.Context(), groupBackups)
+	rows, err := w.store.List(t.Context(), backupsOf("acme"))
 	if err != nil || len(rows) != maxBackups {
 		t.Errorf("%d backups, %v", len(rows), err)
 	}
