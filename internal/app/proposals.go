@@ -22,6 +22,10 @@ func newProposals(a *App, actions *admin.Actions) *proposal.Keeper {
 			s := a.state.Load()
 			return &proposal.TaskWorld{TaskState: f.tasksOf(s.State), Config: s.config, FilesUnchanged: func() bool { return a.reloading.fault.Load() == nil && s.read.Unchanged() }}
 		},
+		Hurry: func() func() {
+			a.reloading.hurried.Add(1)
+			return func() { a.reloading.hurried.Add(-1) }
+		},
 		Officer: func(tenant switchboard.TenantID, v *proposal.PersonVote) (switchboard.Officer, error) {
 			return live{&a.state, a.recorder}.officerOf(tenant, &approval.Vote{By: v.By, Auth: v.Auth, Credential: v.Credential, Claims: v.Claims})
 		},

@@ -2,6 +2,7 @@ package change
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -253,7 +254,7 @@ func (e severalFiles) exchangeFile(ctx context.Context, f *config.JournaledFile)
 		return err
 	}
 	if f.After == nil && f.DropFolder {
-		emptied, err := dropFolder(target, f.Before)
+		emptied, err := e.dropFolder(target, f.Before)
 		if emptied || err != nil {
 			return err
 		}
@@ -268,21 +269,26 @@ func (e severalFiles) exchangeFile(ctx context.Context, f *config.JournaledFile)
 }
 
 // dropFolder removes a folder with the one file in it, at one instant: an empty folder of policies would deny everything. ok is false if the file is to be removed
-// alone.
-func dropFolder(target, digest string) (ok bool, err error) {
-	folder := filepath.Dir(target)
+// alone. A folder that somebody has put another file in meanwhile comes back with it.
+func (e severalFiles) dropFolder(target, digest string) (ok bool, err error) {
+	folder, name := filepath.Dir(target), filepath.Base(target)
 	entries, err := os.ReadDir(folder)
-	if err != nil || len(entries) != 1 || entries[0].Name() != filepath.Base(target) {
+	if err != nil || len(entries) != 1 || entries[0].Name() != name {
 		return false, nil //nolint:nilerr // then the removal of the file says what is wrong
 	}
-	if text, err := os.ReadFile(target); err != nil || digestOf(text) != digest {
-		return false, nil //nolint:nilerr // as above
-	}
-	aside := filepath.Join(filepath.Dir(folder), "."+filepath.Base(folder)+".switchboard-old")
-	if err := errors.Join(os.RemoveAll(aside), os.Rename(folder, aside)); err != nil {
+	reach(&e.o, "folder looked at")
+	aside := filepath.Join(filepath.Dir(folder), "."+filepath.Base(folder)+".switchboard-old-"+rand.Text())
+	if err := os.Rename(folder, aside); err != nil {
 		return false, err
 	}
-	return true, os.RemoveAll(aside)
+	text, err := os.ReadFile(filepath.Join(aside, name))
+	if ok = err == nil && digestOf(text) == digest; ok && os.Remove(filepath.Join(aside, name)) == nil && os.Remove(aside) == nil {
+		return true, nil
+	}
+	if err := os.Rename(aside, folder); err != nil {
+		return false, fmt.Errorf("what somebody has put into %s meanwhile is in %s; put it back by hand: %w", folder, aside, err)
+	}
+	return ok && !exists(target), nil
 }
 
 // HasFolder reports whether the folder of a file exists.

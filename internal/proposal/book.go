@@ -36,6 +36,9 @@ type Options struct {
 
 	Served func() *TaskWorld // the state in force
 
+	// Hurry makes reloads wait for no slow server until done is called. nil does nothing.
+	Hurry func() (done func())
+
 	// Officer returns who has voted, with the offices of now. The error says that the person is none any more.
 	Officer func(tenant switchboard.TenantID, v *PersonVote) (switchboard.Officer, error)
 
@@ -424,6 +427,9 @@ func (b *Keeper) takeBack(ctx context.Context, p *KeptProposal, version store.Ve
 		} else {
 			w.More = append(w.More, back)
 		}
+	}
+	if b.o.Hurry != nil {
+		defer b.o.Hurry()()
 	}
 	made, err := b.o.Editor.Apply(ctx, w)
 	if made == nil {
