@@ -491,7 +491,7 @@ func (b *Keeper) RollBack(ctx context.Context, by *switchboard.Officer, id, note
 // the files: Recover waits for it, and then finds nothing to do. The error says, among others, that the wait was too long; try again then.
 func (b *Keeper) Recover(ctx context.Context) error {
 	all, err := b.all(ctx)
-	begun := slices.DeleteFunc(all, func(p *KeptProposal) bool { return !b.appliesHere(p) })
+	begun := slices.DeleteFunc(all, func(p *KeptProposal) bool { return !appliesHere(b, p) })
 	if err != nil || len(begun) == 0 {
 		return err
 	}
@@ -510,13 +510,13 @@ func (b *Keeper) Recover(ctx context.Context) error {
 }
 
 // appliesHere reports whether a process of these files applies the proposal, or has done so when it was killed.
-func (b *Keeper) appliesHere(p *KeptProposal) bool {
+func appliesHere(b *Keeper, p *KeptProposal) bool {
 	return p.State == Applying && p.Place == change.PlaceOf(b.o.Editor)
 }
 
 func (b *Keeper) recover(ctx context.Context, id string) error {
 	p, version, err := b.load(ctx, id)
-	if err != nil || p == nil || !b.appliesHere(p) {
+	if err != nil || p == nil || !appliesHere(b, p) {
 		return err
 	}
 	c, err := b.content(ctx, id)

@@ -177,9 +177,16 @@ func (s steppedStore) Apply(ctx context.Context, c store.Change) (store.Version,
 	return v, err
 }
 
+// lasting returns the files without the journal, which means nothing once the files are exchanged.
+func (w *world) lasting() map[string]string {
+	files := w.files()
+	delete(files, config.JournalFile)
+	return files
+}
+
 func (w *world) world() *TaskWorld {
 	read := w.read
-	return &TaskWorld{tasksOf(w.served, w.lie), w.served, func() bool { return maps.Equal(w.files(), read) }}
+	return &TaskWorld{tasksOf(w.served, w.lie), w.served, func() bool { return maps.Equal(w.lasting(), read) }}
 }
 
 func (w *world) loadFiles(replace map[string][]byte) (*config.Config, error) {
@@ -197,7 +204,7 @@ func (w *world) start() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.served, w.read = c, w.files()
+	w.served, w.read = c, w.lasting()
 	st := steppedStore{w.store, w}
 	editor := change.New(change.Options{
 		File: filepath.Join(w.dir, "switchboard.yaml"), Place: "here", Store: st, Ledger: w.ledger, Timeout: 10 * time.Second,
@@ -234,7 +241,7 @@ func (w *world) start() {
 				return err
 			}
 			w.mu.Lock()
-			w.served, w.read = c, w.files()
+			w.served, w.read = c, w.lasting()
 			w.mu.Unlock()
 			w.step("after the reload")
 			return nil
