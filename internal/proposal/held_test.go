@@ -86,10 +86,9 @@ func TestASecondProcessLeavesALiveApplicationAlone(t *testing.T) {
 
 // An error after the files are in force does not turn into "not applied", and one after the old files are in force does not turn into "not put back".
 func TestWhatIsInForceIsSaidAlsoIfItsReceiptCannotBeWritten(t *testing.T) {
-	w := newWorld(t)
 	for name, d := range map[string]*Draft{"several files": several(), "one file": swap()} {
 		t.Run(name, func(t *testing.T) {
-			w = newWorld(t)
+			w := newWorld(t)
 			p := w.approved(d)
 			w.unrecorded = true
 			got, err := w.Apply(t.Context(), ann, p.ID)

@@ -230,6 +230,32 @@ func TestAServerThatHangsHoldsUpNoRollback(t *testing.T) {
 	}
 }
 
+// Where files are not changed here, a proposal is applied once somebody has rolled out its files and they are in force.
+func TestAProposalThatIsRolledOutByHandIsNotedAsApplied(t *testing.T) {
+	t.Parallel()
+	dir, keys := layOutProposals(t)
+	main := filepath.Join(dir, "switchboard.yaml")
+	rig.WriteFile(t, main, strings.Replace(rig.ReadFile(t, main), "edit: programs", "edit: false", 1))
+	g := rig.Serve(t, dir)
+	d := nextTask(t, dir)
+	p := proposalOf(t, g.AskAdmin(t, keys["admin"], "POST", "/v1/proposals", d.text(t)), http.StatusCreated)
+	at := "/v1/proposals/" + p.ID
+	if a := g.AskAdmin(t, keys["admin"], "POST", at+"/apply", ""); !strings.Contains(a.Body, "SB-CONF-003") {
+		t.Errorf("applied here: %d %s", a.Status, a.Body)
+	}
+	for _, f := range d.Files {
+		if text, ok := f["text"].(string); ok {
+			rig.WriteFile(t, filepath.Join(dir, f["path"].(string)), text)
+		} else if err := os.Remove(filepath.Join(dir, f["path"].(string))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rig.Eventually(t, "the rollout is noted", func() string {
+		now := proposalOf(t, g.AskAdmin(t, keys["admin"], "GET", at, ""), http.StatusOK)
+		return rig.ReasonUnless(now.State == "applied" && now.Why == "it was rolled out", now.State+": "+now.Why)
+	})
+}
+
 // A claim that only the served state can refute takes everything back, and no call of a client is lost meanwhile.
 func TestAFailedClaimIsRolledBackWithoutALostCall(t *testing.T) {
 	t.Parallel()
