@@ -240,6 +240,8 @@ type pageParts struct {
 type reloadState struct {
 	mu    sync.Mutex
 	fault atomic.Pointer[reloadFault]
+
+	hurried atomic.Int32 // how many proposals are being taken back; see awaitServers
 }
 
 // reloadFault says why the last reload was refused, when, and since when every reload was refused.

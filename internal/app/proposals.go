@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/approval"
@@ -19,7 +20,11 @@ func newProposals(a *App, actions *admin.Actions) *proposal.Keeper {
 		Editor: a.admin.editor, Store: a.store, Record: actions.Record, Log: a.log,
 		Served: func() *proposal.TaskWorld {
 			s := a.state.Load()
-			return &proposal.TaskWorld{TaskState: f.tasksOf(s.State), Config: s.config}
+			return &proposal.TaskWorld{TaskState: f.tasksOf(s.State), Config: s.config, FilesUnchanged: func() bool { return a.reloading.fault.Load() == nil && s.read.Unchanged() }}
+		},
+		Hurry: func() func() {
+			a.reloading.hurried.Add(1)
+			return func() { a.reloading.hurried.Add(-1) }
 		},
 		Officer: func(tenant switchboard.TenantID, v *proposal.PersonVote) (switchboard.Officer, error) {
 			return live{&a.state, a.recorder}.officerOf(tenant, &approval.Vote{By: v.By, Auth: v.Auth, Credential: v.Credential, Claims: v.Claims})
@@ -36,6 +41,9 @@ func newProposals(a *App, actions *admin.Actions) *proposal.Keeper {
 	})
 }
 
+// recoverRetry is how long a process waits until it looks again whether a proposal that is being applied was left by a killed process.
+const recoverRetry = 10 * time.Second
+
 // followProposals ends what a killed process has begun with proposals, once the servers have answered, and checks the claims of those that were rolled out: at the start
 // and after each reload.
 func followProposals(ctx context.Context, a *App) {
@@ -47,15 +55,21 @@ func followProposals(ctx context.Context, a *App) {
 	if a.options.Officers.File == "" {
 		return // the files belong to another program
 	}
-	if err := a.admin.proposals.Recover(ctx); err != nil && ctx.Err() == nil {
-		a.log.Warn("a proposal that was being applied is not ended", "err", err)
-	}
-	for {
+	for recovered := false; ; {
+		var again <-chan time.Time
+		if !recovered {
+			err := a.admin.proposals.Recover(ctx)
+			if recovered = err == nil; !recovered && ctx.Err() == nil {
+				a.log.Warn("a proposal that was being applied is not ended", "err", err)
+				again = time.After(recoverRetry)
+			}
+		}
 		if err := a.admin.proposals.CheckRolledOut(ctx); err != nil && ctx.Err() == nil {
 			a.log.Warn("whether proposals were rolled out is not known", "err", err)
 		}
 		select {
 		case <-a.admin.reread:
+		case <-again:
 		case <-ctx.Done():
 			return
 		}

@@ -144,7 +144,7 @@ func (a *App) reload(ctx context.Context, differs func()) {
 	a.recall.ReadOffers(ctx)
 	a.fleet.SetOnePrincipal(hasOneUser(c) && hasOneUser(was.config)) // while one of the two has several users, they do not share
 	a.setServers(withRemoved(c.Servers, was.config.Servers))
-	a.fleet.Ready(ctx)
+	awaitServers(ctx, a, c, was.config)
 	a.gateway.Allow(c.Hosts, c.Origins)
 	a.admin.providers.Set(signInIssuers(c))
 	a.admin.notices.Set(c.Recipients)
@@ -219,6 +219,31 @@ func (a *App) loadConfig(ctx context.Context, was *loadedConfig) (*loadedConfig,
 		r.read = read
 	}
 	return r, err
+}
+
+// hurriedWait is how long the reload that takes a proposal back waits for servers.
+const hurriedWait = 3 * time.Second
+
+// awaitServers waits until the servers of the configuration now have answered, for the start deadline at most. It does not wait for those that are removed. While a proposal is taken back, it does not wait for those that come back either: what is in force has done without them.
+func awaitServers(ctx context.Context, a *App, now, was *config.Config) {
+	except := removedServers(was, now)
+	if a.reloading.hurried.Load() > 0 {
+		except = append(except, removedServers(now, was)...)
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, hurriedWait)
+		defer cancel()
+	}
+	a.fleet.Ready(ctx, except...)
+}
+
+// removedServers returns the servers of a that b has not.
+func removedServers(a, b *config.Config) (ids []switchboard.ServerID) {
+	for _, s := range a.Servers {
+		if !slices.ContainsFunc(b.Servers, func(other switchboard.Server) bool { return other.ID == s.ID }) {
+			ids = append(ids, s.ID)
+		}
+	}
+	return ids
 }
 
 // withRemoved returns the new servers and the old servers that were removed. The removed ones serve

@@ -345,6 +345,9 @@ type Wish struct {
 
 	SkipPast bool // a trial does not look at past decisions
 
+	// Held says that the caller has the right to change the files already; see Hold.
+	Held bool
+
 	// Restore puts back what a change that may not stay has replaced: also where files are not changed here any more, and if the old text has faults by now.
 	Restore bool
 }
@@ -604,7 +607,24 @@ func DiffOf(name string, old, text []byte) string {
 	return string(diff.Diff("a/"+name, old, "b/"+name, text))
 }
 
-// Apply makes the change, and returns it when it is in force here. The error is a *switchboard.Error: SB-CONF-001 with the faults, SB-CONF-002 if the
+// Hold waits for the right to change the files, and keeps it until release is called. All processes that change these files take turns. A change that is made
+// meanwhile says so in Wish.Held. A process that is killed loses the right.
+func Hold(ctx context.Context, e *Editor) (release func(), err error) {
+	if release, err = e.o.Lock(ctx); err != nil {
+		return nil, switchboard.Refuse(switchboard.CodeOverloaded, "another change is being made; try again when it has ended")
+	}
+	return release, nil
+}
+
+// holdFor is Hold for a wish.
+func holdFor(ctx context.Context, e *Editor, w *Wish) (release func(), err error) {
+	if w.Held {
+		return func() {}, nil
+	}
+	return Hold(ctx, e)
+}
+
+// Apply makes the change, and returns it when it is in force here. A change that is in force is returned with an error too, if its end could not be recorded. The error is a *switchboard.Error: SB-CONF-001 with the faults, SB-CONF-002 if the
 // file has another content than IfMatch says, SB-CONF-003 with the difference if files are not changed here, SB-RCPT-001 if no receipt can be written.
 func (e *Editor) Apply(ctx context.Context, w Wish) (*Revision, error) {
 	tenant, office, err := permitAll(e, &w)
@@ -618,9 +638,9 @@ func (e *Editor) Apply(ctx context.Context, w Wish) (*Revision, error) {
 	if err != nil {
 		return nil, err
 	}
-	release, err := e.o.Lock(ctx)
+	release, err := holdFor(ctx, e, &w)
 	if err != nil {
-		return nil, switchboard.Refuse(switchboard.CodeOverloaded, "another change is being made; try again when it has ended")
+		return nil, err
 	}
 	defer release()
 	c := newRevision(&w, []FileRevision{{Path: w.Path, Office: office, Tenant: tenant}})
@@ -648,10 +668,7 @@ func (e *Editor) Apply(ctx context.Context, w Wish) (*Revision, error) {
 		refused := &switchboard.Error{Code: switchboard.CodeConfig, Text: note + ": " + err.Error()}
 		return nil, errors.Join(refused, e.end(ctx, c, false, note))
 	}
-	if err := e.end(ctx, c, true, ""); err != nil {
-		return nil, err
-	}
-	return c, nil
+	return c, e.end(ctx, c, true, "")
 }
 
 // admit refuses a change that may not be made. old are the present contents of the files, in the order of w.Files.

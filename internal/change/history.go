@@ -168,7 +168,11 @@ func (e *Editor) end(ctx context.Context, c *Revision, done bool, note string) e
 			r.Note = strings.TrimSpace(r.Note + "; " + note)
 		}
 		if _, err := e.o.Ledger.Write(ctx, &r); err != nil {
-			return switchboard.Unavailable("what became of the change is not in the receipts yet; the next start writes it", err)
+			what := "the change was not made"
+			if done {
+				what = "the change was made and is in force"
+			}
+			return switchboard.Unavailable(what+", but the receipts do not say so yet; the next start writes it", err)
 		}
 	}
 	reach(&e.o, "told")
@@ -311,11 +315,16 @@ func (e *Editor) Recover(ctx context.Context) error {
 	if e.o.File == "" {
 		return nil
 	}
-	release, err := e.o.Lock(ctx)
+	release, err := Hold(ctx, e)
 	if err != nil {
 		return err
 	}
 	defer release()
+	return RecoverHeld(ctx, e)
+}
+
+// RecoverHeld is Recover for a caller that has the right to change the files; see Hold.
+func RecoverHeld(ctx context.Context, e *Editor) error {
 	if err := (severalFiles{e}).finish(ctx); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package change
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 
 	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/document"
 	"github.com/summit-switchboard/switchboard/internal/rewrite"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -116,9 +118,9 @@ type severalFiles struct{ *Editor }
 // the reload, the end of the journal, the outcomes. From the instant when the journal appears, every reader sees the new content of all files, and the next start
 // finishes the exchange; before it, every reader sees the old content.
 func (e severalFiles) apply(ctx context.Context, w Wish, tenant switchboard.TenantID, office switchboard.Office) (*Revision, error) {
-	release, err := e.o.Lock(ctx)
+	release, err := holdFor(ctx, e.Editor, &w)
 	if err != nil {
-		return nil, switchboard.Refuse(switchboard.CodeOverloaded, "another change is being made; try again when it has ended")
+		return nil, err
 	}
 	defer release()
 	if err := e.finish(ctx); err != nil { // of a process that was killed
@@ -170,13 +172,10 @@ func (e severalFiles) apply(ctx context.Context, w Wish, tenant switchboard.Tena
 	}
 	reach(&e.o, "in force")
 	if err := e.removeJournal(ctx); err != nil {
-		return nil, e.explain(config.JournalFile, err)
+		return c, &switchboard.Error{Code: switchboard.CodeConfig, Text: "the change was made and is in force; " + config.JournalFile + " cannot be removed: " + document.ErrorText(err), Hint: "the next change or start removes it"}
 	}
 	reach(&e.o, "journal removed")
-	if err := e.end(ctx, c, true, ""); err != nil {
-		return nil, err
-	}
-	return c, nil
+	return c, e.end(ctx, c, true, "")
 }
 
 // takeBack puts the old contents back and in force, and says so.
@@ -255,7 +254,7 @@ func (e severalFiles) exchangeFile(ctx context.Context, f *config.JournaledFile)
 		return err
 	}
 	if f.After == nil && f.DropFolder {
-		emptied, err := dropFolder(target, f.Before)
+		emptied, err := e.dropFolder(target, f.Before)
 		if emptied || err != nil {
 			return err
 		}
@@ -270,21 +269,26 @@ func (e severalFiles) exchangeFile(ctx context.Context, f *config.JournaledFile)
 }
 
 // dropFolder removes a folder with the one file in it, at one instant: an empty folder of policies would deny everything. ok is false if the file is to be removed
-// alone.
-func dropFolder(target, digest string) (ok bool, err error) {
-	folder := filepath.Dir(target)
+// alone. A folder that somebody has put another file in meanwhile comes back with it.
+func (e severalFiles) dropFolder(target, digest string) (ok bool, err error) {
+	folder, name := filepath.Dir(target), filepath.Base(target)
 	entries, err := os.ReadDir(folder)
-	if err != nil || len(entries) != 1 || entries[0].Name() != filepath.Base(target) {
+	if err != nil || len(entries) != 1 || entries[0].Name() != name {
 		return false, nil //nolint:nilerr // then the removal of the file says what is wrong
 	}
-	if text, err := os.ReadFile(target); err != nil || digestOf(text) != digest {
-		return false, nil //nolint:nilerr // as above
-	}
-	aside := filepath.Join(filepath.Dir(folder), "."+filepath.Base(folder)+".switchboard-old")
-	if err := errors.Join(os.RemoveAll(aside), os.Rename(folder, aside)); err != nil {
+	reach(&e.o, "folder looked at")
+	aside := filepath.Join(filepath.Dir(folder), "."+filepath.Base(folder)+".switchboard-old-"+rand.Text())
+	if err := os.Rename(folder, aside); err != nil {
 		return false, err
 	}
-	return true, os.RemoveAll(aside)
+	text, err := os.ReadFile(filepath.Join(aside, name))
+	if ok = err == nil && digestOf(text) == digest; ok && os.Remove(filepath.Join(aside, name)) == nil && os.Remove(aside) == nil {
+		return true, nil
+	}
+	if err := os.Rename(aside, folder); err != nil {
+		return false, fmt.Errorf("what somebody has put into %s meanwhile is in %s; put it back by hand: %w", folder, aside, err)
+	}
+	return ok && !exists(target), nil
 }
 
 // HasFolder reports whether the folder of a file exists.

@@ -195,6 +195,44 @@ func TestAnEditByHandDuringTheExchangeStaysAndTheRestIsTakenBack(t *testing.T) {
 	}
 }
 
+// A folder that a change has made goes when the change is taken back, but nothing goes with it that somebody has put there at that very instant.
+func TestWhatIsPutIntoAMadeFolderAtTheLastInstantStays(t *testing.T) {
+	for name, put := range map[string]string{"another file": "tenants/acme/policies/other.rego", "another text of the file": newPolicy} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			c, err := w.Apply(t.Context(), severalWish(w, t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			reached := false
+			w.o.reached = func(step string) {
+				if step == "folder looked at" {
+					reached = true
+					if err := os.WriteFile(filepath.Join(w.dir, put), []byte("package switchboard.tenant # by hand\n"), 0o600); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			_, err = w.Revert(t.Context(), ann, c.ID, "")
+			if (err == nil) != (put != newPolicy) || !reached {
+				t.Errorf("reached: %t, %v", reached, err)
+			}
+			files := w.files(t)
+			if got := files[filepath.FromSlash(put)]; got != "package switchboard.tenant # by hand\n" {
+				t.Errorf("%s is %q", put, got)
+			}
+			if _, ok := files[filepath.FromSlash(newPolicy)]; ok != (put == newPolicy) {
+				t.Errorf("the file of the change is there: %t", ok)
+			}
+			for file := range files {
+				if strings.Contains(file, "switchboard-old") {
+					t.Errorf("%s is left", file)
+				}
+			}
+		})
+	}
+}
+
 // killed is the panic that stands for the end of the process.
 type killed struct{}
 

@@ -11,8 +11,11 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// maxBackups is how many backups are kept.
+// maxBackups is how many backups are kept: of the proposals of one tenant, and of those of the operator's files.
 const maxBackups = 10
+
+// backupsOf returns the group of the backups of a tenant.
+func backupsOf(tenant switchboard.TenantID) string { return groupBackups + "/" + string(tenant) }
 
 // A backup has the files that a proposal has replaced, byte for byte.
 type backup struct {
@@ -37,15 +40,15 @@ func (b *Keeper) backUp(ctx context.Context, p *KeptProposal) error {
 		}
 		saved.Files = append(saved.Files, savedFile{f.Path, text, !change.HasFolder(b.o.Editor, f.Path)})
 	}
-	if err := b.write(ctx, groupBackups, p.ID, store.Any, saved, nil); err != nil {
+	if err := b.write(ctx, backupsOf(p.Tenant), p.ID, store.Any, saved, nil); err != nil {
 		return err
 	}
-	return b.trimBackups(ctx)
+	return b.trimBackups(ctx, backupsOf(p.Tenant))
 }
 
-// trimBackups drops the oldest backups.
-func (b *shelf) trimBackups(ctx context.Context) error {
-	rows, err := b.store.List(ctx, groupBackups)
+// trimBackups drops the oldest backups of a group.
+func (b *shelf) trimBackups(ctx context.Context, group string) error {
+	rows, err := b.store.List(ctx, group)
 	if err != nil {
 		return switchboard.Unavailable("the backups cannot be read", err)
 	}
@@ -56,7 +59,7 @@ func (b *shelf) trimBackups(ctx context.Context) error {
 	}
 	slices.SortFunc(rows, func(a, b store.NamedValue) int { return at(b).Compare(at(a)) })
 	for _, row := range rows[min(len(rows), maxBackups):] {
-		if _, err := b.store.Apply(ctx, store.Change{Group: groupBackups, Writes: []store.Write{{Name: row.Name, Was: row.Version}}}); err != nil {
+		if _, err := b.store.Apply(ctx, store.Change{Group: group, Writes: []store.Write{{Name: row.Name, Was: row.Version}}}); err != nil {
 			return switchboard.Unavailable("an old backup cannot be dropped", err)
 		}
 	}
@@ -64,9 +67,9 @@ func (b *shelf) trimBackups(ctx context.Context) error {
 }
 
 // backup returns the backup of a proposal.
-func (b *shelf) backup(ctx context.Context, id string) (*backup, error) {
+func (b *shelf) backup(ctx context.Context, p *KeptProposal) (*backup, error) {
 	saved := &backup{}
-	v, err := b.value(ctx, groupBackups, id, saved)
+	v, err := b.value(ctx, backupsOf(p.Tenant), p.ID, saved)
 	if err == nil && v == 0 {
 		err = refuse(switchboard.CodeProposal, "the files from before are not kept any more: the last %d backups are", maxBackups)
 	}

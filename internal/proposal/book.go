@@ -36,6 +36,9 @@ type Options struct {
 
 	Served func() *TaskWorld // the state in force
 
+	// Hurry makes reloads wait for no slow server until done is called. nil does nothing.
+	Hurry func() (done func())
+
 	// Officer returns who has voted, with the offices of now. The error says that the person is none any more.
 	Officer func(tenant switchboard.TenantID, v *PersonVote) (switchboard.Officer, error)
 
@@ -51,12 +54,12 @@ type Keeper struct {
 	o Options
 	shelf
 	trier
-	mu sync.Mutex // held while a proposal is made, so that the bound of open ones holds
+	mu sync.Mutex // held while a proposal is stored, so that the bounds of their number hold
 }
 
 // New returns a Keeper.
 func New(o Options) *Keeper {
-	return &Keeper{o: o, shelf: shelf{o.Store}, trier: trier{o.Editor, o.Served, o.Compare}}
+	return &Keeper{o: o, shelf: shelf{o.Store}, trier: trier{o.Editor, o.Served, o.Compare, make(chan struct{}, maxTrials)}}
 }
 
 func refuse(code switchboard.Code, format string, args ...any) error {
@@ -84,14 +87,17 @@ func (b *Keeper) Create(ctx context.Context, who Proposer, officer *switchboard.
 		return nil, refuse(switchboard.CodeNotAuthorized, "no agent may propose this: %s in %s is critical; a person can", p.Parts[worst(p.Parts)].Part, p.Parts[worst(p.Parts)].File)
 	}
 	p.Needed = needed(p.Risk, holds)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if err := b.checkRoom(ctx, p.Tenant); err != nil {
+	if err := b.checkRoom(ctx, p.Tenant); err != nil { // before the trial, which costs more
 		return nil, err
 	}
 	err = b.record(p, subjectOf(&who), "proposal create", "", func() error {
 		c, err := b.try(ctx, p, d)
 		if err != nil {
+			return err
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if err := b.checkRoom(ctx, p.Tenant); err != nil {
 			return err
 		}
 		return b.keep(ctx, p, c)
@@ -116,20 +122,23 @@ func worst(parts []RiskyPart) int {
 
 func subjectOf(who *Proposer) receipt.Subject { return receipt.Subject{ID: who.ID, Auth: who.Auth} }
 
-// checkRoom refuses a further open proposal of a tenant that has too many.
+// checkRoom refuses a further open proposal of a tenant that has too many. It drops the oldest ones that have ended, if there are too many.
 func (b *Keeper) checkRoom(ctx context.Context, tenant switchboard.TenantID) error {
 	all, err := b.all(ctx)
 	if err != nil {
 		return err
 	}
-	open, now := 0, time.Now()
-	for _, p := range all {
-		if p.Tenant == tenant && p.stateAt(now) == Open {
-			open++
-		}
-	}
-	if open >= MaxOpen {
+	now := time.Now()
+	all = slices.DeleteFunc(all, func(p *KeptProposal) bool { return p.Tenant != tenant || p.State == Applying })
+	ended := slices.DeleteFunc(slices.Clone(all), func(p *KeptProposal) bool { return p.stateAt(now) == Open })
+	if open := len(all) - len(ended); open >= MaxOpen {
 		return refuse(switchboard.CodeTooManyAsked, "%d proposals are open; apply or refuse some first", open)
+	}
+	slices.SortFunc(ended, func(a, b *KeptProposal) int { return b.Changed.Compare(a.Changed) })
+	for _, p := range ended[min(len(ended), maxEnded):] {
+		if err := b.drop(ctx, p); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -334,20 +343,27 @@ func (b *Keeper) tryAgain(ctx context.Context, p *KeptProposal, c *content, w ch
 
 // make makes the change. From the first step on, the next start ends what a kill has interrupted.
 func (b *Keeper) make(ctx context.Context, p *KeptProposal, version store.Version, c *content, w change.Wish) error {
-	p.State, p.By, p.Place, p.Why, p.Broken = Applying, w.By.ID, change.PlaceOf(b.o.Editor), "", nil
-	version, err := b.save(ctx, p, version)
+	release, err := change.Hold(ctx, b.o.Editor)
 	if err != nil {
+		return err
+	}
+	defer release()
+	w.Held = true
+	p.State, p.By, p.Place, p.Why, p.Broken = Applying, w.By.ID, change.PlaceOf(b.o.Editor), "", nil
+	if version, err = b.save(ctx, p, version); err != nil {
 		return err
 	}
 	if err := b.backUp(ctx, p); err != nil {
 		return errors.Join(err, b.reopen(ctx, p, version, "the present files could not be backed up"))
 	}
 	made, err := b.o.Editor.Apply(ctx, w)
-	if err != nil {
+	if made == nil {
 		return errors.Join(asStale(err), b.reopen(ctx, p, version, err.Error()))
 	}
-	p.Revision = made.ID
-	return b.checkServed(ctx, p, version, c, w.By)
+	if p.Revision = made.ID; err != nil {
+		p.Why = shorten(err.Error())
+	}
+	return errors.Join(err, b.checkServed(ctx, p, version, c, w.By))
 }
 
 // asStale turns SB-CONF-002 of the editor into the refusal of a stale proposal.
@@ -380,8 +396,10 @@ func (b *Keeper) checkServed(ctx context.Context, p *KeptProposal, version store
 	p.Place = ""
 	if len(p.Broken) == 0 {
 		p.State = Applied
-		_, err := b.save(ctx, p, version)
-		return err
+		if _, err := b.save(ctx, p, version); err != nil {
+			return switchboard.Unavailable("the proposal is in force and its claims hold, but this could not be stored; the next start stores it", err)
+		}
+		return nil
 	}
 	p.Place = change.PlaceOf(b.o.Editor)
 	version, err := b.save(ctx, p, version) // so that the next start takes it back if this process is killed
@@ -392,13 +410,13 @@ func (b *Keeper) checkServed(ctx context.Context, p *KeptProposal, version store
 	return errors.Join(&switchboard.Error{Code: switchboard.CodeProposal, Text: "the proposal was rolled back, because a claim does not hold:\n" + strings.Join(p.Broken, "\n"), Hint: "the files and the state in force are those from before"}, err)
 }
 
-// takeBack puts the files of the backup back. restore says that they must come back, because a claim does not hold; see change.Wish.
+// takeBack puts the files of the backup back. The caller has the right to change files. restore says that they must come back, because a claim does not hold; see change.Wish.
 func (b *Keeper) takeBack(ctx context.Context, p *KeptProposal, version store.Version, by switchboard.Officer, why string, restore bool) error {
-	saved, err := b.backup(ctx, p.ID)
+	saved, err := b.backup(ctx, p)
 	if err != nil {
 		return err
 	}
-	w := change.Wish{By: by, Reason: why, Source: "proposal " + p.ID, Restore: restore}
+	w := change.Wish{By: by, Reason: why, Source: "proposal " + p.ID, Held: true, Restore: restore}
 	for i, f := range saved.Files {
 		back := change.FileWish{Path: f.Path, Text: f.Text, DropFolder: f.Text == nil && f.NewFolder}
 		if after := p.Files[i].After; after != "" {
@@ -410,14 +428,18 @@ func (b *Keeper) takeBack(ctx context.Context, p *KeptProposal, version store.Ve
 			w.More = append(w.More, back)
 		}
 	}
-	if _, err := b.o.Editor.Apply(ctx, w); err != nil {
+	if b.o.Hurry != nil {
+		defer b.o.Hurry()()
+	}
+	made, err := b.o.Editor.Apply(ctx, w)
+	if made == nil {
 		p.State, p.Place, p.Why = Failed, "", shorten(why+", and the old files could not be put back: "+err.Error())
 		_, noted := b.save(ctx, p, version)
 		return errors.Join(asStale(err), noted)
 	}
 	p.State, p.Place, p.By, p.Why = RolledBack, "", by.ID, why
-	_, err = b.save(ctx, p, version)
-	return err
+	_, noted := b.save(ctx, p, version)
+	return errors.Join(err, noted)
 }
 
 // RollBack takes back a proposal that was applied, if its files were not changed since and are among the last backups.
@@ -436,6 +458,11 @@ func (b *Keeper) RollBack(ctx context.Context, by *switchboard.Officer, id, note
 		if mode := change.ModeOf(b.o.Editor); mode == config.EditNone {
 			return refuse(switchboard.CodeNotChangedHere, "files are not changed here (admin.edit is false); roll the old files out")
 		}
+		release, err := change.Hold(ctx, b.o.Editor)
+		if err != nil {
+			return err
+		}
+		defer release()
 		was := *p
 		p.State, p.Place, p.Broken = Applying, change.PlaceOf(b.o.Editor), []string{"an officer takes it back"}
 		version, err := b.save(ctx, p, version)
@@ -460,23 +487,36 @@ func (b *Keeper) RollBack(ctx context.Context, by *switchboard.Officer, id, note
 	return p, err
 }
 
-// Recover ends what a killed process has begun with proposals of these files. Editor.Recover comes first, and the servers have answered.
+// Recover ends what a killed process has begun with proposals of these files. The servers have answered. A process that is applying one now has the right to change
+// the files: Recover waits for it, and then finds nothing to do. The error says, among others, that the wait was too long; try again then.
 func (b *Keeper) Recover(ctx context.Context) error {
 	all, err := b.all(ctx)
+	begun := slices.DeleteFunc(all, func(p *KeptProposal) bool { return !appliesHere(b, p) })
+	if err != nil || len(begun) == 0 {
+		return err
+	}
+	release, err := change.Hold(ctx, b.o.Editor)
 	if err != nil {
 		return err
 	}
-	for _, p := range all {
-		if p.State == Applying && p.Place == change.PlaceOf(b.o.Editor) {
-			err = errors.Join(err, b.recover(ctx, p.ID))
-		}
+	defer release()
+	if err := change.RecoverHeld(ctx, b.o.Editor); err != nil {
+		return err
+	}
+	for _, p := range begun {
+		err = errors.Join(err, b.recover(ctx, p.ID))
 	}
 	return err
 }
 
+// appliesHere reports whether a process of these files applies the proposal, or has done so when it was killed.
+func appliesHere(b *Keeper, p *KeptProposal) bool {
+	return p.State == Applying && p.Place == change.PlaceOf(b.o.Editor)
+}
+
 func (b *Keeper) recover(ctx context.Context, id string) error {
 	p, version, err := b.load(ctx, id)
-	if err != nil || p == nil {
+	if err != nil || p == nil || !appliesHere(b, p) {
 		return err
 	}
 	c, err := b.content(ctx, id)
@@ -504,7 +544,8 @@ func (b *Keeper) recover(ctx context.Context, id string) error {
 	return err
 }
 
-// CheckRolledOut checks the claims of open proposals that are in force already, because somebody has rolled the files out.
+// CheckRolledOut checks the claims of open proposals that are in force already, because somebody has rolled the files out. It looks at nothing else than a state that
+// was made from exactly the proposed texts.
 func (b *Keeper) CheckRolledOut(ctx context.Context) error {
 	all, err := b.all(ctx)
 	if err != nil {
@@ -512,7 +553,8 @@ func (b *Keeper) CheckRolledOut(ctx context.Context) error {
 	}
 	now := time.Now()
 	for _, p := range all {
-		if p.stateAt(now) != Open || yesesNow(b, p) < p.Needed || !b.hasTexts(p) {
+		world := b.o.Served()
+		if p.stateAt(now) != Open || yesesNow(b, p) < p.Needed || !b.hasTexts(p) || !world.isOf(p) {
 			continue
 		}
 		p, version, loadErr := b.load(ctx, p.ID)
@@ -526,7 +568,7 @@ func (b *Keeper) CheckRolledOut(ctx context.Context) error {
 			continue
 		}
 		checking, cancel := context.WithTimeout(ctx, servedTime)
-		p.Broken = b.checkOf(p, b.o.Served(), c.Before, false).broken(checking, nil)
+		p.Broken = b.checkOf(p, world, c.Before, false).broken(checking, nil)
 		cancel()
 		p.State, p.Why = Applied, "it was rolled out"
 		if len(p.Broken) > 0 {

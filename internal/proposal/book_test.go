@@ -276,6 +276,51 @@ func TestAProposalThatHasBecomeFaultyIsRefusedAtThatStep(t *testing.T) {
 	}
 }
 
+// Forty edits by hand, each of one byte or of a whole file: after each, the proposal is stale at the next step, and no file changes.
+func TestFortyEditsByHandMakeAProposalStaleAtEachStep(t *testing.T) {
+	type edit struct{ file, text string }
+	edits := []edit{{"tenants/acme/tasks/next.yaml", ""}, {"tenants/acme/tasks/next.yaml", *several().Files[0].Text}, {tenantFile, "\ufeff" + startFiles[tenantFile]}, {tenantFile, strings.ReplaceAll(startFiles[tenantFile], "\r", "")}}
+	for i := range 18 {
+		for _, name := range []string{tenantFile, taskFile} {
+			text := startFiles[name]
+			at := i * len(text) / 18
+			edits = append(edits, edit{name, text[:at] + "#" + text[at+i%2:]})
+		}
+	}
+	if len(edits) < 40 {
+		t.Fatalf("only %d", len(edits))
+	}
+	w := newWorld(t)
+	for i, e := range edits {
+		for _, at := range []string{"approve", "apply"} {
+			p, err := w.propose(ann, several())
+			if err != nil {
+				t.Fatal(err)
+			}
+			step := yes(bob)
+			if at == "apply" {
+				if err := step(w, p.ID); err != nil {
+					t.Fatal(err)
+				}
+				step = apply(ann)
+			}
+			w.write(e.file, e.text)
+			edited := w.files()
+			if err := step(w, p.ID); reason(err) != "SB-CONF-004" || !strings.Contains(err.Error(), e.file) || !maps.Equal(w.files(), edited) {
+				t.Errorf("edit %d, %s: %v; the files: %q", i, at, err, w.files())
+			}
+			if s, why := w.stateOf(p.ID); s != Stale {
+				t.Errorf("edit %d, %s: %s: %s", i, at, s, why)
+			}
+			if text, ok := startFiles[e.file]; ok {
+				w.write(e.file, text)
+			} else {
+				w.remove(e.file)
+			}
+		}
+	}
+}
+
 // Of two proposals for one file, the one that is applied first makes the other stale; also if both are applied at one instant.
 func TestOfTwoProposalsAtOnceOneIsStale(t *testing.T) {
 	w := newWorld(t)
@@ -446,7 +491,7 @@ func TestTheLastTenBackupsAreKept(t *testing.T) {
 			first = p
 		}
 	}
-	rows, err := w.store.List(t.Context(), groupBackups)
+	rows, err := w.store.List(t.Context(), backupsOf("acme"))
 	if err != nil || len(rows) != maxBackups {
 		t.Errorf("%d backups, %v", len(rows), err)
 	}

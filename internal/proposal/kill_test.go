@@ -83,7 +83,7 @@ func TestAKillAtEveryStepOfAnApplicationLeavesTheWholeOldOrTheWholeNew(t *testin
 						t.Fatalf("killed at step %d, the proposal is %s: %s", kill, now.State, now.Why)
 					}
 					if now.State != Open {
-						saved, err := w.backup(t.Context(), p.ID)
+						saved, err := w.backup(t.Context(), p)
 						if err != nil {
 							t.Fatal(err)
 						}

@@ -29,6 +29,7 @@ const (
 	MaxClaims = 64
 	MaxNote   = 2000 // bytes
 	MaxOpen   = 200  // of one tenant; those of the operator's files count as those of a tenant
+	maxEnded  = 200  // of one tenant; the oldest go first
 
 	openFor = 7 * 24 * time.Hour
 	keptFor = 30 * 24 * time.Hour
@@ -273,6 +274,17 @@ func needed(r Risk, holds bool) int {
 type TaskWorld struct {
 	*change.TaskState
 	Config *config.Config
+
+	// FilesUnchanged reports whether the files still have the texts that this state was made from.
+	FilesUnchanged func() bool
+}
+
+// isOf reports whether the state was made from the present texts of the files of a proposal. A part with a fault keeps what it was.
+func (w *TaskWorld) isOf(p *KeptProposal) bool {
+	faulty := func(f config.FaultyPart) bool {
+		return slices.ContainsFunc(p.Files, func(t TouchedFile) bool { return t.Tenant == f.Tenant })
+	}
+	return !slices.ContainsFunc(w.Config.Faulty, faulty) && w.FilesUnchanged()
 }
 
 // lists returns what the tasks of the tenants get. The error says that there are too many tasks.

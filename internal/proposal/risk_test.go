@@ -141,7 +141,10 @@ func TestNoAgentProposesWhatIsCriticalInAnySpelling(t *testing.T) {
 		}, keys},
 		"port": {[]string{
 			"switchboard.yaml", "overlays/main.yaml", "capabilities/main.yaml", "./switchboard.yaml", "SWITCHBOARD.yaml", "switchboard.YAML", "overlays/../switchboard.yaml", "tenants/acme/../../switchboard.yaml", "switchboard.yaml/.", " switchboard.yaml",
+			"tenants/../switchboard.yaml", "tenants//../switchboard.yaml", "//switchboard.yaml", ".//switchboard.yaml", "switchboard.yaml//", "switchboard.yaml.", "switchboard.yaml...", "switchboard.yaml ", "Switchboard.yaml",
+			"\uff53witchboard.yaml", "switchboard\uff0eyaml", "switch\u200bboard.yaml", "switchboard.yam\u217c", "\u017fwitchboard.yaml", "switchboard.yaml\u0301", "\ufeffswitchboard.yaml", "switchboard.yaml::$DATA", `tenants\..\switchboard.yaml`, "%2e/switchboard.yaml", "switchboard.yaml\n",
 		}, port},
+		"one of the capabilities, where upper case is the same": {[]string{"capabilities/ATOMS.yaml", "capabilities/Boundaries.yaml", "capabilities/PARTIES.yaml", "Capabilities/atoms.yaml", "TAXONOMY.yaml", "Admitted.lock"}, "x: {y: 1}\n"},
 		"rule": {[]string{"policies/shipped.rego", "overlays/rules.yaml", "overlays/deep/shipped.rego", "policies/../policies/shipped.rego", "Policies/shipped.rego", "policies/new.rego", "policies/a/b/c.rego"}, rule},
 	}
 	before := w.files()

@@ -95,6 +95,16 @@ func (s *shelf) keep(ctx context.Context, p *KeptProposal, c *content) error {
 	return err
 }
 
+// drop deletes a proposal with all that belongs to it. The next one goes on if this process is killed: the proposal itself goes last.
+func (s *shelf) drop(ctx context.Context, p *KeptProposal) error {
+	for _, group := range []string{backupsOf(p.Tenant), groupContent, Group} {
+		if _, err := s.store.Apply(ctx, store.Change{Group: group, Writes: []store.Write{{Name: p.ID, Was: store.Any}}}); err != nil {
+			return switchboard.Unavailable("an old proposal cannot be dropped", err)
+		}
+	}
+	return nil
+}
+
 func (s *shelf) saveContent(ctx context.Context, id string, c *content) error {
 	return s.write(ctx, groupContent, id, store.Any, c, nil)
 }

@@ -20,7 +20,11 @@ type trier struct {
 	editor  *change.Editor
 	served  func() *TaskWorld
 	compare func(ctx context.Context, b replay.Bounds, c *config.Config) (*replay.Diff, error)
+	trying  chan struct{} // has an element for each trial of a new proposal
 }
+
+// maxTrials is how many new proposals are tried at once.
+const maxTrials = 4
 
 // readFiles notes the present texts of the files, and the parts that the draft touches. holds reports whether the proposer is an officer, who may then change all of them.
 func (b *trier) readFiles(p *KeptProposal, officer *switchboard.Officer, d *Draft) (holds bool, err error) {
@@ -84,6 +88,12 @@ func digestOf(data []byte) string {
 func (b *trier) try(ctx context.Context, p *KeptProposal, d *Draft) (*content, error) {
 	ctx, cancel := context.WithTimeout(ctx, tryTime)
 	defer cancel()
+	select {
+	case b.trying <- struct{}{}:
+		defer func() { <-b.trying }()
+	case <-ctx.Done():
+		return nil, refuse(switchboard.CodeOverloaded, "%d other proposals are being tried; try again when they have ended", maxTrials)
+	}
 	w := p.wish(d, p.viewer())
 	w.SkipPast = false
 	t, broken, unproved, before, err := b.aside(ctx, p, w)
@@ -127,7 +137,7 @@ func (b *trier) aside(ctx context.Context, p *KeptProposal, w change.Wish) (t *c
 	if len(t.Faults) > 0 || t.Aside() == nil || t.Proposed() == nil {
 		return nil, nil, nil, nil, &switchboard.Error{Code: switchboard.CodeConfig, Text: strings.Join(t.Faults, "\n"), Hint: "nothing was kept"}
 	}
-	world := &TaskWorld{t.Aside(), t.Proposed()}
+	world := &TaskWorld{TaskState: t.Aside(), Config: t.Proposed()}
 	check := b.checkOf(p, world, before, true)
 	fresh := func(c *StatedClaim) bool {
 		return c.tool() != "" && !hasServer(served.Config, c.server()) && hasServer(world.Config, c.server())

@@ -36,6 +36,9 @@ func (l *ledger) Durable() bool { return true }
 
 func (l *ledger) Write(_ context.Context, r *receipt.Receipt) (string, error) {
 	l.w.step("receipt")
+	if l.w.unrecorded && r.Of != "" {
+		return "", errors.New("the disk is full")
+	}
 	return l.Add(r), nil
 }
 
@@ -61,6 +64,12 @@ type world struct {
 	lie   func(tools []string) []string // what the served state does to each list
 	past  func() *replay.Diff
 	tried func(*change.Reading) // changes what a trial finds
+
+	read map[string]string // the files that the state in force was made from
+
+	lock chan struct{} // holds a value while a process changes files
+
+	unrecorded bool // no outcome of a change can be recorded
 
 	revoked []string // the ids of officers whose keys are gone
 }
@@ -93,13 +102,21 @@ tenants:
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, dir: t.TempDir(), store: store.NewMemory(), mode: config.EditFiles}
+	w := &world{t: t, dir: t.TempDir(), store: store.NewMemory(), mode: config.EditFiles, lock: make(chan struct{}, 1)}
 	w.ledger = &ledger{w: w}
 	for name, text := range startFiles {
 		w.write(name, text)
 	}
 	w.start()
 	return w
+}
+
+// another starts another process of the same files and the same store.
+func (w *world) another() *world {
+	other := &world{t: w.t, dir: w.dir, store: w.store, mode: w.mode, lock: w.lock}
+	other.ledger = &ledger{w: other}
+	other.start()
+	return other
 }
 
 func (w *world) write(name, text string) {
@@ -160,7 +177,19 @@ func (s steppedStore) Apply(ctx context.Context, c store.Change) (store.Version,
 	return v, err
 }
 
-func (w *world) read(replace map[string][]byte) (*config.Config, error) {
+// lasting returns the files without the journal, which means nothing once the files are exchanged.
+func (w *world) lasting() map[string]string {
+	files := w.files()
+	delete(files, config.JournalFile)
+	return files
+}
+
+func (w *world) world() *TaskWorld {
+	read := w.read
+	return &TaskWorld{tasksOf(w.served, w.lie), w.served, func() bool { return maps.Equal(w.lasting(), read) }}
+}
+
+func (w *world) loadFiles(replace map[string][]byte) (*config.Config, error) {
 	w.mu.Lock()
 	was := w.served
 	w.mu.Unlock()
@@ -171,21 +200,27 @@ func (w *world) read(replace map[string][]byte) (*config.Config, error) {
 func (w *world) start() {
 	w.t.Helper()
 	w.kill, w.steps = 0, 0
-	c, err := w.read(nil)
+	c, err := w.loadFiles(nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.served = c
+	w.served, w.read = c, w.lasting()
 	st := steppedStore{w.store, w}
-	var mu sync.Mutex
 	editor := change.New(change.Options{
 		File: filepath.Join(w.dir, "switchboard.yaml"), Place: "here", Store: st, Ledger: w.ledger, Timeout: 10 * time.Second,
 		Edit:    func() config.EditMode { return w.mode },
 		Servers: func() []switchboard.Server { return w.served.Servers },
 		Intent:  func(context.Context, receipt.Receipt, time.Time) (string, error) { return "", nil },
-		Lock:    func(context.Context) (func(), error) { mu.Lock(); return mu.Unlock, nil },
+		Lock: func(ctx context.Context) (func(), error) {
+			select {
+			case w.lock <- struct{}{}:
+				return func() { <-w.lock }, nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		},
 		Try: func(_ context.Context, replace map[string][]byte) (*change.Reading, error) {
-			c, err := w.read(replace)
+			c, err := w.loadFiles(replace)
 			if faults, ok := errors.AsType[switchboard.Faults](err); ok {
 				return &change.Reading{Faults: faults}, nil
 			}
@@ -201,12 +236,12 @@ func (w *world) start() {
 		},
 		Reload: func(context.Context) error {
 			w.step("before the reload")
-			c, err := w.read(nil)
+			c, err := w.loadFiles(nil)
 			if err != nil {
 				return err
 			}
 			w.mu.Lock()
-			w.served = c
+			w.served, w.read = c, w.lasting()
 			w.mu.Unlock()
 			w.step("after the reload")
 			return nil
@@ -238,7 +273,7 @@ func (w *world) start() {
 			}
 			return switchboard.Officer{}, errors.New("the key is gone")
 		},
-		Served:  func() *TaskWorld { return &TaskWorld{tasksOf(w.served, w.lie), w.served} },
+		Served:  func() *TaskWorld { return w.world() },
 		Compare: func(context.Context, replay.Bounds, *config.Config) (*replay.Diff, error) { return w.diff(), nil },
 		Told:    func(*KeptProposal, string) {},
 	})

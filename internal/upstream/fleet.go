@@ -351,9 +351,9 @@ func (f *Fleet) Forget(session string) {
 }
 
 // Ready returns when each server of the last Set has answered or has failed once. It returns
-// earlier if ctx ends, or if the start deadline, counted from that Set, has passed. Status says how
-// each server is.
-func (f *Fleet) Ready(ctx context.Context) {
+// earlier if ctx ends, or if the start deadline, counted from that Set, has passed. It does not wait for
+// the servers in except. Status says how each server is.
+func (f *Fleet) Ready(ctx context.Context, except ...switchboard.ServerID) {
 	servers := f.sortedServers()
 	f.mu.Lock()
 	deadline := f.setAt.Add(f.opts.StartDeadline)
@@ -361,6 +361,9 @@ func (f *Fleet) Ready(ctx context.Context) {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	for _, s := range servers {
+		if slices.Contains(except, s.id) {
+			continue
+		}
 		select {
 		case <-s.facts.tried:
 		case <-ctx.Done():

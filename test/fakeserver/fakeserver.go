@@ -160,7 +160,9 @@ func (f *Server) ServeStdio() {
 	case "exit":
 		os.Exit(3)
 	case "hang":
-		select {}
+		for { // an empty select would be a deadlock, which ends the program
+			time.Sleep(time.Hour)
+		}
 	case "flood":
 		for {
 			fmt.Println(strings.Repeat("no JSON at all ", 1000))

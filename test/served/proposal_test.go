@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/rig"
@@ -128,6 +129,133 @@ func TestAProposalIsMadeShownAppliedAndTakenBack(t *testing.T) {
 	}
 }
 
+// endlessCalls are the calls of four clients at once.
+type endlessCalls struct {
+	made, lost atomic.Int32
+	stop       chan struct{}
+	callers    sync.WaitGroup
+}
+
+func keepCalling(t *testing.T, g *rig.Gateway, key string) *endlessCalls {
+	e := &endlessCalls{stop: make(chan struct{})}
+	for range 4 {
+		c := g.Open(t, "/mcp", true, "Authorization", "Bearer "+key)
+		rig.ListNames(t, c)
+		e.callers.Go(func() {
+			for {
+				select {
+				case <-e.stop:
+					return
+				default:
+				}
+				if got := rig.Call(t, c, "work", `{}`); strings.HasPrefix(got, "SB-") {
+					e.lost.Add(1)
+					t.Error("a call got ", got)
+				}
+				e.made.Add(1)
+			}
+		})
+	}
+	return e
+}
+
+// end waits until further calls were made, and ends them. None may be lost.
+func (e *endlessCalls) end(t *testing.T) {
+	t.Helper()
+	before := e.made.Load()
+	rig.Eventually(t, "calls go on", func() string { return rig.ReasonUnless(e.made.Load() > before+20, fmt.Sprint(e.made.Load())) })
+	close(e.stop)
+	e.callers.Wait()
+	if e.lost.Load() > 0 {
+		t.Errorf("%d of %d calls were lost", e.lost.Load(), e.made.Load())
+	}
+}
+
+// serverB adds a server b to a main file, with a claim that does not hold.
+func serverB(main string, args ...string) draft {
+	row := strings.ReplaceAll(rig.FakeRow("b", args...), "FAKE", fmt.Sprintf("%q, fake", rig.FakeProgram))
+	return draft{
+		Note:   "another server",
+		Files:  []map[string]any{{"path": "switchboard.yaml", "text": strings.Replace(main, "servers:\n", "servers:\n  "+row+"\n", 1)}, {"path": "overlays/b.yaml", "text": "server: b\ntools: {rest: {capabilities: [{verb: read, resource: fs}]}}\n"}},
+		Claims: []map[string]any{{"tenant": "acme", "task": "all", "lists": "b/rest"}, {"tenant": "acme", "task": "all", "lists": "b/nosuch"}},
+	}
+}
+
+// A new server that never answers does not hold up the rollback: from the instant when the proposal is in force, the old files are back and in force within 10 s.
+func TestAServerThatHangsHoldsUpNoRollback(t *testing.T) {
+	t.Parallel()
+	dir, keys := layOutProposals(t)
+	main := filepath.Join(dir, "switchboard.yaml")
+	old := "start_deadline: 12s\n" + rig.ReadFile(t, main) // a wait of that time would be too long
+	rig.WriteFile(t, main, old)
+	g := rig.Serve(t, dir)
+	client := g.Open(t, "/mcp", true, "Authorization", "Bearer "+keys["agent"])
+	rig.ListNames(t, client)
+	row, err := g.Row()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := proposalOf(t, g.AskAdmin(t, keys["operator"], "POST", "/v1/proposals", serverB(old, "mood=hang").text(t)), http.StatusCreated)
+	if a := g.AskAdmin(t, keys["second operator"], "POST", "/v1/proposals/"+p.ID+"/approve", `{"note":"good"}`); a.Status != http.StatusOK {
+		t.Fatalf("%d %s", a.Status, a.Body)
+	}
+	calls := keepCalling(t, g, keys["agent"])
+	before := g.Reloads(rig.Reloaded)
+	answered := make(chan int, 1)
+	go func() { answered <- postOnce(row.Admin+"/v1/proposals/"+p.ID+"/apply", keys["operator"]) }()
+	g.AwaitReload(t, before, rig.Reloaded)
+	inForce := time.Now()
+	if status := <-answered; status != http.StatusConflict {
+		t.Errorf("the answer: %d", status)
+	}
+	took := time.Since(inForce)
+	t.Logf("taken back within %s", took)
+	if took > 10*time.Second {
+		t.Errorf("the rollback took %s", took)
+	}
+	if now := rig.ReadFile(t, main); now != old {
+		t.Errorf("the file: %q", now)
+	}
+	if p := proposalOf(t, g.AskAdmin(t, keys["operator"], "GET", "/v1/proposals/"+p.ID, ""), http.StatusOK); p.State != "rolled_back" {
+		t.Errorf("%+v", p)
+	}
+	for _, s := range g.Status().Servers {
+		if s.ID == "b" {
+			t.Errorf("the server is still in force: %+v", s)
+		}
+	}
+	calls.end(t)
+	if got := rig.ListNames(t, client); !slices.Equal(got, []string{"work"}) {
+		t.Errorf("the client lists %q", got)
+	}
+}
+
+// Where files are not changed here, a proposal is applied once somebody has rolled out its files and they are in force.
+func TestAProposalThatIsRolledOutByHandIsNotedAsApplied(t *testing.T) {
+	t.Parallel()
+	dir, keys := layOutProposals(t)
+	main := filepath.Join(dir, "switchboard.yaml")
+	rig.WriteFile(t, main, strings.Replace(rig.ReadFile(t, main), "edit: programs", "edit: false", 1))
+	g := rig.Serve(t, dir)
+	d := nextTask(t, dir)
+	p := proposalOf(t, g.AskAdmin(t, keys["admin"], "POST", "/v1/proposals", d.text(t)), http.StatusCreated)
+	at := "/v1/proposals/" + p.ID
+	if a := g.AskAdmin(t, keys["admin"], "POST", at+"/apply", ""); !strings.Contains(a.Body, "SB-CONF-003") {
+		t.Errorf("applied here: %d %s", a.Status, a.Body)
+	}
+	for _, f := range d.Files {
+		if text, ok := f["text"].(string); ok {
+			rig.WriteFile(t, filepath.Join(dir, f["path"].(string)), text)
+		} else if err := os.Remove(filepath.Join(dir, f["path"].(string))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rig.Eventually(t, "the rollout is noted", func() string {
+		now := proposalOf(t, g.AskAdmin(t, keys["admin"], "GET", at, ""), http.StatusOK)
+		return rig.ReasonUnless(now.State == "applied" && now.Why == "it was rolled out", now.State+": "+now.Why)
+	})
+}
+
 // A claim that only the served state can refute takes everything back, and no call of a client is lost meanwhile.
 func TestAFailedClaimIsRolledBackWithoutALostCall(t *testing.T) {
 	t.Parallel()
@@ -138,33 +266,8 @@ func TestAFailedClaimIsRolledBackWithoutALostCall(t *testing.T) {
 	client := g.Open(t, "/mcp", true, "Authorization", "Bearer "+keys["agent"])
 	rig.ListNames(t, client)
 
-	stop := make(chan struct{})
-	var made, lost atomic.Int32
-	var callers sync.WaitGroup
-	for range 4 {
-		c := g.Open(t, "/mcp", true, "Authorization", "Bearer "+keys["agent"])
-		rig.ListNames(t, c)
-		callers.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				if got := rig.Call(t, c, "work", `{}`); strings.HasPrefix(got, "SB-") {
-					lost.Add(1)
-					t.Error("a call got ", got)
-				}
-				made.Add(1)
-			}
-		})
-	}
-	row := strings.ReplaceAll(rig.FakeRow("b", fmt.Sprintf(rig.Tool, "rest")), "FAKE", fmt.Sprintf("%q, fake", rig.FakeProgram))
-	d := draft{
-		Note:   "another server",
-		Files:  []map[string]any{{"path": "switchboard.yaml", "text": strings.Replace(old, "servers:\n", "servers:\n  "+row+"\n", 1)}, {"path": "overlays/b.yaml", "text": "server: b\ntools: {rest: {capabilities: [{verb: read, resource: fs}]}}\n"}},
-		Claims: []map[string]any{{"tenant": "acme", "task": "all", "lists": "b/rest"}, {"tenant": "acme", "task": "all", "lists": "b/nosuch"}},
-	}
+	calls := keepCalling(t, g, keys["agent"])
+	d := serverB(old, fmt.Sprintf(rig.Tool, "rest"))
 	p := proposalOf(t, g.AskAdmin(t, keys["operator"], "POST", "/v1/proposals", d.text(t)), http.StatusCreated)
 	if p.Risk != "critical" && p.Risk != "high" {
 		t.Errorf("the risk: %s", p.Risk)
@@ -178,14 +281,8 @@ func TestAFailedClaimIsRolledBackWithoutALostCall(t *testing.T) {
 	if a.Status != http.StatusConflict || !strings.Contains(a.Body, "SB-CONF-004") || !strings.Contains(a.Body, "task all of acme has b/nosuch") || strings.Contains(a.Body, "has b/rest") {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
-	t.Logf("applied, refuted and taken back within %s; %d calls", time.Since(begun), made.Load())
-	before := made.Load()
-	rig.Eventually(t, "calls go on", func() string { return rig.ReasonUnless(made.Load() > before+20, fmt.Sprint(made.Load())) })
-	close(stop)
-	callers.Wait()
-	if lost.Load() > 0 {
-		t.Errorf("%d of %d calls were lost", lost.Load(), made.Load())
-	}
+	t.Logf("applied, refuted and taken back within %s", time.Since(begun))
+	calls.end(t)
 	if now := rig.ReadFile(t, main); now != old {
 		t.Errorf("the file: %q", now)
 	}
@@ -200,14 +297,15 @@ func TestAFailedClaimIsRolledBackWithoutALostCall(t *testing.T) {
 	}
 }
 
-// After a kill in the middle of an application, the files are all old or all new, the next start serves them, and the proposal says which.
+// After a kill in the middle of an application, the files are all old or all new, the next start serves them, and the proposal says which. Each kill comes while the
+// proposal is applied: every other one as soon as its state says so, and the others when the journal stands beside the files, or some time later.
 func TestTwentyKillsInTheMiddleOfAnApplication(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.NothingAckedLost)
 	dir, keys := layOutProposals(t)
 	file := func(name string) string { return filepath.Join(dir, filepath.FromSlash(name)) }
 	start := map[string]string{"tenants/acme/tenant.yaml": rig.ReadFile(t, file("tenants/acme/tenant.yaml")), allTask: rig.ReadFile(t, file(allTask))}
-	made := 0
+	made, unmade, cut := 0, 0, 0
 	for i := range 20 {
 		for name, text := range start {
 			rig.WriteFile(t, file(name), text)
@@ -219,12 +317,33 @@ func TestTwentyKillsInTheMiddleOfAnApplication(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		journal := func() bool { _, err := os.Stat(file(config.JournalFile)); return err == nil }
+		applying := func() bool {
+			return journal() || proposalOf(t, g.AskAdmin(t, keys["admin"], "GET", "/v1/proposals/"+p.ID, ""), http.StatusOK).State != "open"
+		}
+		seen, later := applying, time.Duration(0)
+		if i%2 == 1 {
+			seen, later = journal, time.Duration(rand.IntN(1+i*2000))*time.Microsecond
+		}
 		answered := make(chan int, 1)
 		go func() { answered <- postOnce(row.Admin+"/v1/proposals/"+p.ID+"/apply", keys["admin"]) }()
-		time.Sleep(time.Duration(rand.IntN(60_000)) * time.Microsecond)
+		status, over := 0, false
+		for !over && !seen() {
+			select {
+			case status = <-answered: // the look came too late
+				over = true
+			default:
+			}
+		}
+		time.Sleep(later)
 		_ = g.Cmd.Process.Kill()
 		_ = g.Cmd.Wait()
-		status := <-answered
+		if !over {
+			status = <-answered
+		}
+		if status == 0 {
+			cut++
+		}
 
 		g = rig.Serve(t, dir)
 		var now struct{ ID, State, Risk, Why string }
@@ -240,8 +359,12 @@ func TestTwentyKillsInTheMiddleOfAnApplication(t *testing.T) {
 		case now.State == "applied" && isNew:
 			made++
 		case now.State == "open" && isOld:
+			unmade++
 			if status == http.StatusOK {
 				t.Errorf("kill %d: it was acknowledged, and is gone", i)
+			}
+			if !strings.Contains(now.Why, "was killed before that") {
+				t.Errorf("kill %d came before the application: %q", i, now.Why)
 			}
 		default:
 			t.Fatalf("kill %d: the proposal is %s (%s); the new files are there: %t, the old ones: %t", i, now.State, now.Why, isNew, isOld)
@@ -253,7 +376,10 @@ func TestTwentyKillsInTheMiddleOfAnApplication(t *testing.T) {
 		_ = g.Cmd.Process.Kill()
 		_ = g.Cmd.Wait()
 	}
-	t.Logf("20 kills: %d applied, %d not", made, 20-made)
+	t.Logf("20 kills, %d before the answer: %d times the new state, %d times the old one", cut, made, unmade)
+	if made == 0 || unmade == 0 || cut < 10 {
+		t.Error("the kills did not hit the application")
+	}
 }
 
 // postOnce sends a request, and returns the status of the answer; 0 if there is none.
