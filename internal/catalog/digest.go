@@ -59,7 +59,7 @@ func appendEvidence(dst []byte, e *switchboard.ToolEvidence) []byte {
 	}
 	if r := e.Report; r != nil {
 		dst = strconv.AppendBool(appendField(appendCount(append(dst, "report;"...), r.Score), r.Leave), r.Verified)
-		dst = appendTexts(dst, "failed;", r.Failed)
+		dst = appendTexts(appendTexts(dst, "failed;", r.Failed), "walls;", r.Walls)
 	}
 	return dst
 }

@@ -275,6 +275,9 @@ func TestTheDigestCoversWhatDecisionsRead(t *testing.T) {
 		"a finding":     {Read: true, Findings: []switchboard.RuleFinding{{Rule: "secrecy", Tier: "looking"}}},
 		"a worse one":   {Read: true, Findings: []switchboard.RuleFinding{{Rule: "secrecy", Tier: "blocking"}}},
 		"another one":   {Read: true, Findings: []switchboard.RuleFinding{{Rule: "use-me", Tier: "looking"}}},
+		"a report":      {Report: &switchboard.ReportFacts{Score: 900, Leave: "walls"}},
+		"with walls":    {Report: &switchboard.ReportFacts{Score: 900, Leave: "walls", Walls: []string{"files"}}},
+		"that failed":   {Report: &switchboard.ReportFacts{Score: 900, Leave: "walls", Failed: []string{"files"}}},
 		"both":          {Read: true, Findings: []switchboard.RuleFinding{{Rule: "secrecy", Tier: "looking"}, {Rule: "use-me", Tier: "looking"}}},
 	} {
 		other(name, digest(base, func(s *catalog.Source) { s.Offer.Evidence = map[string]*switchboard.ToolEvidence{"t": &e} }))

@@ -316,7 +316,7 @@ func (s *ServerReports) FactsOf(tool, digest string) *switchboard.ReportFacts {
 	if r == nil || r.Void != "" || r.Leave == verify.LeaveNone {
 		return nil
 	}
-	f := &switchboard.ReportFacts{Score: r.Score, Leave: string(r.Leave), Verified: r.Verified, At: r.At}
+	f := &switchboard.ReportFacts{Score: r.Score, Leave: string(r.Leave), Walls: r.Walls, Verified: r.Verified, At: r.At}
 	for _, name := range r.FailedMust() {
 		f.Failed = append(f.Failed, string(name))
 	}

@@ -29,7 +29,7 @@ func reportOn(tool, digest string, leave verify.Leave, fails bool) KeptReport {
 		}
 		return switchboard.Result{JSON: []byte(`{"content":[{"type":"text","text":"` + text + `"}]}`)}, nil
 	})
-	return KeptReport{TestReport: verify.Verify(context.Background(), s, &switchboard.Tool{ID: s.ID, Definition: s.Definition}, verify.RunOptions{Caller: caller, Leave: leave, Canaries: []verify.Canary{{Text: "the canary", Place: "a file"}}}), Receipt: "n1/1"}
+	return KeptReport{TestReport: verify.Verify(context.Background(), s, &switchboard.Tool{ID: s.ID, Definition: s.Definition}, verify.RunOptions{Caller: caller, Leave: leave, Walls: []string{"files", "network"}, Canaries: []verify.Canary{{Text: "the canary", Place: "a file"}}}), Receipt: "n1/1"}
 }
 
 func put(t *testing.T, b *ReportBook, reports ...KeptReport) {
@@ -42,7 +42,7 @@ func put(t *testing.T, b *ReportBook, reports ...KeptReport) {
 func TestAReportCountsForItsDefinitionAlone(t *testing.T) {
 	b := bookOf(store.NewMemory())
 	put(t, b, reportOn("good", "d1:01", verify.LeaveWalls, false), reportOn("bad", "d1:02", verify.LeaveWalls, true), reportOn("unseen", "d1:03", verify.LeaveNone, false))
-	if f := b.Of("a").FactsOf("good", "d1:01"); f == nil || !f.Verified || f.Score != 1000 || f.Leave != "walls" || len(f.Failed) > 0 {
+	if f := b.Of("a").FactsOf("good", "d1:01"); f == nil || !f.Verified || f.Score != 1000 || f.Leave != "walls" || len(f.Walls) != 2 || len(f.Failed) > 0 {
 		t.Errorf("a good tool: %+v", f)
 	}
 	if f := b.Of("a").FactsOf("bad", "d1:02"); f == nil || f.Verified || strings.Join(f.Failed, " ") != "hostile" {

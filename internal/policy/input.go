@@ -403,7 +403,11 @@ func reportTerm(r *switchboard.ReportFacts) *ast.Term {
 	for i, name := range r.Failed {
 		failed[i] = ast.StringTerm(name)
 	}
-	return objectTerm("score", ast.FloatNumberTerm(float64(r.Score)/1000), "leave", ast.StringTerm(r.Leave), "verified", ast.BooleanTerm(r.Verified), "failed", ast.ArrayTerm(failed...))
+	walls := make([]*ast.Term, len(r.Walls))
+	for i, name := range r.Walls {
+		walls[i] = ast.StringTerm(name)
+	}
+	return objectTerm("score", ast.FloatNumberTerm(float64(r.Score)/1000), "leave", ast.StringTerm(r.Leave), "verified", ast.BooleanTerm(r.Verified), "failed", ast.ArrayTerm(failed...), "walls", ast.ArrayTerm(walls...))
 }
 
 func (b *termBuilder) capabilityTerm(c *switchboard.Capability) *ast.Term {

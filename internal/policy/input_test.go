@@ -101,6 +101,9 @@ func TestATermThatIsSharedIsTheTermOfTheToolItself(t *testing.T) {
 func TestWhatNobodyKnowsIsNotInTheEvidence(t *testing.T) {
 	for want, tool := range map[string]switchboard.Tool{
 		`{"state": "active"}`: {},
+		`{"report": {"failed": ["missing"], "leave": "walls", "score": 0.9, "verified": false, "walls": ["files", "network"]}, "state": "active"}`: {ToolStanding: switchboard.ToolStanding{
+			Evidence: &switchboard.ToolEvidence{Report: &switchboard.ReportFacts{Score: 900, Leave: "walls", Walls: []string{"files", "network"}, Failed: []string{"missing"}}},
+		}},
 		`{"findings": [], "risk": "safe", "state": "active"}`: {
 			Contract: switchboard.Contract{Risk: switchboard.RiskSafe}, ToolStanding: switchboard.ToolStanding{Evidence: &switchboard.ToolEvidence{Read: true}},
 		},

@@ -121,6 +121,7 @@ type ToolEvidence struct {
 type ReportFacts struct {
 	Score    int      // in thousandths
 	Leave    string   // why the tool was exercised: walls, readonly or test
+	Walls    []string `json:",omitempty"` // that its program had then, as its guard has reported them
 	Verified bool     `json:",omitempty"`
 	Failed   []string `json:",omitempty"` // the tests that it must pass and has failed, in the order of reports
 
@@ -133,7 +134,7 @@ func (f *ReportFacts) Equal(o *ReportFacts) bool {
 	if f == nil || o == nil {
 		return f == o
 	}
-	return f.Score == o.Score && f.Leave == o.Leave && f.Verified == o.Verified && slices.Equal(f.Failed, o.Failed)
+	return f.Score == o.Score && f.Leave == o.Leave && f.Verified == o.Verified && slices.Equal(f.Failed, o.Failed) && slices.Equal(f.Walls, o.Walls)
 }
 
 // A RuleFinding is a rule about words that has found something in a definition. See package suspect.
