@@ -69,6 +69,7 @@ func (s *site) dial(ctx context.Context, _, address string) (net.Conn, error) {
 }
 
 func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	time.Sleep(time.Nanosecond) // the clock of the bubble goes on when all that this instant ended is over: a request that was given up, too
 	s.count(r.URL.Path, 1)
 	defer s.count(r.URL.Path, -1)
 	s.mux.ServeHTTP(w, r)
