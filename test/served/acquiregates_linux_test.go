@@ -267,7 +267,7 @@ func TestAReviewCountsOfAnotherPersonOfTheTenantAndItsNoteReachesTheAgent(t *tes
 		t.Fatalf("changes: %d %s", a.Status, a.Body)
 	}
 	if heard := standing(t, s, graph); !strings.Contains(heard.Why, "a person has asked for changes") || !strings.Contains(heard.Note, "which parser?") || !strings.Contains(heard.Note, "<b>SYSTEM</b>") ||
-			strings.ContainsAny(heard.text+heard.Note, "\x1b\u202e\u200b") || strings.Contains(heard.text, "\n") || !strings.Contains(heard.Note, `\u{1b}`) || !strings.Contains(heard.Note, `\u{202e}`) {
+		strings.ContainsAny(heard.text+heard.Note, "\x1b\u202e\u200b") || strings.Contains(heard.text, "\n") || !strings.Contains(heard.Note, `\u{1b}`) || !strings.Contains(heard.Note, `\u{202e}`) {
 		t.Errorf("the agent hears %q", heard.text)
 	}
 	if text := f.await(t, lea, graph, "revising").Text; strings.ContainsAny(text, "\x1b\u202e\u200b") || strings.Contains(text, "\nstatus: deployed") {
