@@ -145,7 +145,7 @@ func TestAServerThatMustNotBeAcquiredStopsAtItsGate(t *testing.T) {
 	law.Hold(t, law.OneDecision)
 	npm := registry.Serve(t)
 	program := func(mcpName, name, description string, more ...string) map[string]string {
-		files := graphServer("bad", mcpName, "")
+		files := registry.GraphServer("bad", mcpName, "")
 		text := strings.NewReplacer(append([]string{"'search_nodes'", "'" + name + "'", "Search for nodes in the knowledge graph by a query.", description}, more...)...).Replace(files["index.js"])
 		files["index.js"] = text
 		return files
@@ -179,7 +179,7 @@ func TestAServerThatMustNotBeAcquiredStopsAtItsGate(t *testing.T) {
 	rows, entries := "request: [", []any{}
 	for _, g := range gates {
 		npm.Publish(t, g.pkg, "1.0.0", g.files, nil)
-		entries = append(entries, listed("io.github.alice/"+g.pkg, g.words, g.pkg, "1.0.0", nil))
+		entries = append(entries, registry.ListNpm("io.github.alice/"+g.pkg, g.words, g.pkg, "1.0.0", nil))
 		verb, resource, _ := strings.Cut(g.capability, " ")
 		rows += fmt.Sprintf("{verb: %s, resource: %s}, ", verb, resource)
 	}
@@ -216,8 +216,8 @@ func TestAServerThatMustNotBeAcquiredStopsAtItsGate(t *testing.T) {
 // publishGraph publishes the package that gives search knowledge_graph, and returns its entry.
 func publishGraph(t *testing.T, npm *registry.Registry) any {
 	t.Helper()
-	npm.Publish(t, "graph-archive", "1.0.0", graphServer("graph-archive", "io.github.alice/graph-archive", ""), nil)
-	return listed("io.github.alice/graph-archive", "Search a knowledge graph of facts.", "graph-archive", "1.0.0", nil)
+	npm.Publish(t, "graph-archive", "1.0.0", registry.GraphServer("graph-archive", "io.github.alice/graph-archive", ""), nil)
+	return registry.ListNpm("io.github.alice/graph-archive", "Search a knowledge graph of facts.", "graph-archive", "1.0.0", nil)
 }
 
 const graph = "search knowledge_graph"
