@@ -35,6 +35,9 @@ type plant struct {
 	voteErr  error
 	applyErr error
 	forceErr error
+	askErr   error // of answers to the request
+	rolled   bool  // somebody has rolled the proposal out
+	ballots  []proposal.PersonVote
 	needed   int
 
 	votes, applied, rolledBack, closed int
@@ -73,7 +76,6 @@ func newPlant(t *testing.T) *plant {
 		t: t, needed: 1, found: []Candidate{{Name: "io.github.alice/clock", Registry: "corp", Package: "@alice/clock", Version: "1.0.0", Confidence: 90}},
 		tried: []TriedTool{{Tool: tool, Digest: "d1", Label: "read time", Risk: switchboard.RiskLow, Score: 850, Verified: true, Took: 12, Errors: []string{"a missing argument gets an honest answer"}}},
 	}
-	votes := 0
 	p.Keeper = New(Options{
 		Store: store.NewMemory(), Research: p, Workshop: p,
 		Propose: func(_ context.Context, who proposal.Proposer, officer *switchboard.Officer, _ *proposal.Draft) (*proposal.KeptProposal, error) {
@@ -82,13 +84,20 @@ func newPlant(t *testing.T) *plant {
 			}
 			return &proposal.KeptProposal{ID: "p1", Review: proposal.Review{Risk: proposal.High}}, nil
 		},
+		Look: func(context.Context, *switchboard.Officer, string) (*proposal.View, error) {
+			state := proposal.Open
+			if p.rolled {
+				state = proposal.Applied
+			}
+			return &proposal.View{KeptProposal: proposal.KeptProposal{State: state, Votes: p.ballots, Review: proposal.Review{Needed: p.needed}}}, nil
+		},
 		Vote: func(_ context.Context, by *switchboard.Officer, id string, yes bool, _ string) (*proposal.KeptProposal, error) {
 			if p.voteErr != nil {
 				return nil, p.voteErr
 			}
-			votes++
-			p.votes = votes
-			return &proposal.KeptProposal{ID: id, Votes: make([]proposal.PersonVote, votes), Review: proposal.Review{Needed: p.needed}}, nil
+			p.ballots = append(p.ballots, proposal.PersonVote{By: by.ID, Auth: by.Auth, Credential: by.Credential, Yes: yes})
+			p.votes = len(p.ballots)
+			return &proposal.KeptProposal{ID: id, Votes: p.ballots, Review: proposal.Review{Needed: p.needed}}, nil
 		},
 		Apply: func(context.Context, *switchboard.Officer, string) (*proposal.KeptProposal, error) {
 			p.applied++
@@ -99,6 +108,9 @@ func newPlant(t *testing.T) *plant {
 			return nil, nil
 		},
 		Answer: func(_ context.Context, by *switchboard.Officer, d *Dossier, r *Review) error {
+			if p.askErr != nil {
+				return p.askErr
+			}
 			p.answers = append(p.answers, fmt.Sprint(by.ID, " ", r.Answer, " ", d.Seeker.Request))
 			return nil
 		},
@@ -237,6 +249,43 @@ func TestAReviewThatMustNotCountChangesNothing(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Where files are not changed here, a person rolls the change out and says yes again; nobody votes twice.
+func TestAYesIsSaidAgainOnceTheChangeIsRolledOut(t *testing.T) {
+	p := newPlant(t)
+	d := p.walk(agent)
+	p.applyErr = refuse(switchboard.CodeNotChangedHere, "files are not changed here; roll this difference out:\n+x")
+	for range 2 {
+		_, err := p.Review(t.Context(), lea, d.ID, &Review{Answer: AnswerYes})
+		if own, ok := errors.AsType[*switchboard.Error](err); !ok || own.Code != switchboard.CodeNotChangedHere || !strings.Contains(own.Text, "+x") || !strings.Contains(own.Hint, "say yes again") {
+			t.Errorf("the error is %v", err)
+		}
+	}
+	if p.votes != 1 || len(p.answers) > 0 {
+		t.Errorf("%d votes, answers %q", p.votes, p.answers)
+	}
+	p.rolled = true
+	d, err := p.Review(t.Context(), lea, d.ID, &Review{Answer: AnswerYes})
+	if err != nil || d.Status != Deployed || p.votes != 1 || !slices.Equal(p.answers, []string{"lea yes r-1"}) {
+		t.Errorf("%+v, %v, %d votes, answers %q", d, err, p.votes, p.answers)
+	}
+}
+
+// An officer who may not decide the request decides about the dossier all the same: a note says that the request waits.
+func TestWhoMayNotDecideTheRequestDecidesAboutTheDossier(t *testing.T) {
+	for answer, want := range map[ReviewAnswer]Status{AnswerYes: Deployed, AnswerNo: Refused} {
+		p := newPlant(t)
+		d := p.walk(agent)
+		p.askErr = refuse(switchboard.CodeNotAuthorized, "you do not hold the office approver")
+		d, err := p.Review(t.Context(), lea, d.ID, &Review{Answer: answer, Note: "a note"})
+		if err != nil || d.Status != want || !strings.Contains(d.Text(time.Now()), "the request r-1 still waits: you do not hold the office approver") {
+			t.Errorf("%s: %v\n%+v", answer, err, d)
+		}
+		if d.LastNote().Text != "a note" {
+			t.Errorf("%s: the agent reads %q", answer, d.LastNote().Text)
+		}
 	}
 }
 

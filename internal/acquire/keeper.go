@@ -37,8 +37,9 @@ type Options struct {
 	Research Researcher
 	Workshop Workshop
 
-	// Propose makes a proposal for who asks; officer is nil for an agent. Vote and Apply are those of proposal.Keeper; RollBack takes back one that was applied.
+	// Propose makes a proposal for who asks; officer is nil for an agent. Look, Vote and Apply are Show, Decide and Apply of proposal.Keeper; RollBack takes back one that was applied.
 	Propose  func(ctx context.Context, who proposal.Proposer, officer *switchboard.Officer, d *proposal.Draft) (*proposal.KeptProposal, error)
+	Look     func(ctx context.Context, by *switchboard.Officer, id string) (*proposal.View, error)
 	Vote     func(ctx context.Context, by *switchboard.Officer, id string, yes bool, note string) (*proposal.KeptProposal, error)
 	Apply    func(ctx context.Context, by *switchboard.Officer, id string) (*proposal.KeptProposal, error)
 	RollBack func(ctx context.Context, by *switchboard.Officer, id, note string) (*proposal.KeptProposal, error)
@@ -203,9 +204,8 @@ func (k *Keeper) Review(ctx context.Context, by *switchboard.Officer, id string,
 		err = k.deploy(ctx, by, d, r)
 	case AnswerNo:
 		d.Status = Refused
-		err = k.endProposal(ctx, by, d, r)
-		if err == nil && d.Seeker.Request != "" {
-			err = k.o.Answer(ctx, by, d, r)
+		if err = k.endProposal(ctx, by, d, r); err == nil {
+			k.answer(ctx, by, d, r)
 		}
 	case AnswerChanges:
 		d.Status = Revising
@@ -232,16 +232,19 @@ func (k *Keeper) endProposal(ctx context.Context, by *switchboard.Officer, d *Do
 	return err
 }
 
+// answer gives or refuses the capability to the agent that has asked. What keeps the officer from that does not undo what was decided about the dossier: a note says that the request waits.
+func (k *Keeper) answer(ctx context.Context, by *switchboard.Officer, d *Dossier, r *Review) {
+	if d.Seeker.Request == "" {
+		return
+	}
+	if err := k.o.Answer(ctx, by, d, r); err != nil {
+		d.Notes = append(d.Notes, ReviewNote{By: "Switchboard", Answer: r.Answer, Text: shorten("the request " + d.Seeker.Request + " still waits: " + spellError(err)), At: now()})
+	}
+}
+
 // deploy makes the change of a dossier. A yes that is not the last one that is needed changes nothing yet.
 func (k *Keeper) deploy(ctx context.Context, by *switchboard.Officer, d *Dossier, r *Review) error {
-	p, err := k.o.Vote(ctx, by, d.Proposal, true, r.Note)
-	if err != nil {
-		return err
-	}
-	if len(p.Votes) < p.Needed {
-		return nil
-	}
-	if _, err := k.o.Apply(ctx, by, d.Proposal); err != nil {
+	if done, err := k.makeChange(ctx, by, d, r.Note); err != nil || !done {
 		return err
 	}
 	waiting, cancel := context.WithTimeout(context.WithoutCancel(ctx), inForceTime)
@@ -254,13 +257,39 @@ func (k *Keeper) deploy(ctx context.Context, by *switchboard.Officer, d *Dossier
 		}
 	}
 	d.Status = Deployed
-	if d.Seeker.Request == "" {
-		return nil
-	}
-	if err := k.o.Answer(ctx, by, d, r); err != nil {
-		d.Notes = append(d.Notes, ReviewNote{By: "Switchboard", Answer: AnswerYes, Text: "the tool is in force, and the request " + d.Seeker.Request + " still waits: " + err.Error(), At: now()})
-	}
+	k.answer(ctx, by, d, r)
 	return nil
+}
+
+// makeChange votes for the proposal of a dossier, and applies it if that was the last yes that it needs. Who has said yes already only has it applied: an earlier attempt may have failed. One
+// that somebody has rolled out is made. done is false if it needs another yes.
+func (k *Keeper) makeChange(ctx context.Context, by *switchboard.Officer, d *Dossier, note string) (done bool, err error) {
+	seen, err := k.o.Look(ctx, by, d.Proposal)
+	if err != nil {
+		return false, err
+	}
+	p := &seen.KeptProposal
+	said := slices.ContainsFunc(p.Votes, func(v proposal.PersonVote) bool {
+		return v.Yes && v.By == by.ID && v.Auth == by.Auth && v.Credential == by.Credential
+	})
+	switch {
+	case p.State == proposal.Applied:
+		return true, nil
+	case !said:
+		if p, err = k.o.Vote(ctx, by, d.Proposal, true, note); err != nil {
+			return false, err
+		}
+		if len(p.Votes) < p.Needed {
+			return false, nil
+		}
+	}
+	_, err = k.o.Apply(ctx, by, d.Proposal)
+	if own, ok := errors.AsType[*switchboard.Error](err); ok && own.Code == switchboard.CodeNotChangedHere {
+		told := *own
+		told.Hint = "the dossier waits: once this is rolled out and in force, say yes again"
+		return false, &told
+	}
+	return err == nil, err
 }
 
 const inForceTime = 20 * time.Second // for the program of a new server to start, and its tools to be let in

@@ -47,7 +47,7 @@ func newAcquisitions(a *App) *acquire.Keeper {
 		Workshop: acquire.NewStrictWorkshop(acquire.StrictWorkshopOptions{
 			Editor: a.admin.editor, MakeLock: npm.MakeLock, StartWalled: a.verifier.StartWalled, Config: func() *config.Config { return a.state.Load().config }, Need: need,
 		}),
-		Propose: a.admin.proposals.Create, Vote: a.admin.proposals.Decide, Apply: a.admin.proposals.Apply, RollBack: a.admin.proposals.RollBack,
+		Propose: a.admin.proposals.Create, Look: a.admin.proposals.Show, Vote: a.admin.proposals.Decide, Apply: a.admin.proposals.Apply, RollBack: a.admin.proposals.RollBack,
 		Answer: func(ctx context.Context, by *switchboard.Officer, d *acquire.Dossier, r *acquire.Review) error {
 			return answerRequest(ctx, a, by, d, r)
 		},

@@ -64,7 +64,7 @@ internal/endpoint: internal/dial internal/switchboard
 internal/event: internal/switchboard
 internal/evidence: internal/store internal/store/feed internal/switchboard internal/verify
 internal/gateway: internal/access internal/approval internal/cluster internal/lazyexpand internal/preview internal/run internal/session internal/store internal/surface internal/switchboard internal/wire
-internal/grant: internal/approval internal/lazyexpand internal/run internal/surface internal/switchboard
+internal/grant: internal/approval internal/lazyexpand internal/run internal/scan internal/surface internal/switchboard
 internal/health: internal/decide internal/store internal/store/feed internal/store/lease internal/switchboard internal/wire
 internal/heap:
 internal/heap/early:

@@ -560,7 +560,7 @@ func (e *Editor) isSeen(by *switchboard.Officer, tenant switchboard.TenantID, fi
 	return owner == tenant || tenant == "" && by.Sees(owner)
 }
 
-// samePrograms reports whether the same programs are run, with the same environments.
+// samePrograms reports whether the same programs are run, of the same packages and locks, with the same environments.
 func samePrograms(a, b []switchboard.Server) bool {
 	if len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) { // the list in force: only the folder of a tenant was changed
 		return true
@@ -572,8 +572,8 @@ func samePrograms(a, b []switchboard.Server) bool {
 			for name, v := range s.Env {
 				env[name] = v.Reveal()
 			}
-			if len(s.Command) > 0 || len(env) > 0 {
-				out[s.ID] = []any{s.Command, s.Dir, env}
+			if len(s.Command) > 0 || len(env) > 0 || s.Package != (switchboard.Package{}) {
+				out[s.ID] = []any{s.Command, s.Dir, env, s.Package}
 			}
 		}
 		return out

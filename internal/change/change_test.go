@@ -354,6 +354,25 @@ func TestProgramsChangeWhereTheOperatorLetsThem(t *testing.T) {
 	}
 }
 
+// A package is a program: neither a new one, nor another version, nor another lock comes in without the operator's programs.
+func TestAPackageIsAProgram(t *testing.T) {
+	row := func(p switchboard.Package) []switchboard.Server { return []switchboard.Server{{ID: "a", Package: p}} }
+	was := row(switchboard.Package{Name: "clock", Version: "1.0.0", Lock: "one"})
+	for name, now := range map[string][]switchboard.Server{
+		"a new server":    append(slices.Clone(was), switchboard.Server{ID: "b", Package: was[0].Package}),
+		"another package": row(switchboard.Package{Name: "clokc", Version: "1.0.0", Lock: "one"}),
+		"another version": row(switchboard.Package{Name: "clock", Version: "1.0.1", Lock: "one"}),
+		"another lock":    row(switchboard.Package{Name: "clock", Version: "1.0.0", Lock: "two"}),
+	} {
+		if samePrograms(was, now) {
+			t.Errorf("%s runs the same programs", name)
+		}
+	}
+	if !samePrograms(was, row(was[0].Package)) || !samePrograms(was, []switchboard.Server{}) {
+		t.Error("the same package, or none, runs another program")
+	}
+}
+
 // A stolen session of an operator must not run code: neither by the change nor by the trial of it.
 func TestACommandThatPrintsASecretIsAProgram(t *testing.T) {
 	w := newWorld(t)

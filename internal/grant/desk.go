@@ -10,6 +10,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/approval"
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/scan"
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -179,7 +180,7 @@ func (d *RequestDesk) addProgress(ctx context.Context, a *CapabilityAnswer, r *a
 		return
 	}
 	if progress, note := d.o.Progress(ctx, r); progress != "" {
-		a.Why, a.Note = progress, note
+		a.Why, a.Note = progress, scan.Spell(note)
 	}
 }
 
@@ -196,7 +197,7 @@ func (d *RequestDesk) answerOf(r *approval.Request, q CapabilityQuestion) *Capab
 	case approval.Refused:
 		a.Status = statusRefused
 		if v := r.Last(); v != nil {
-			a.Note = v.Note
+			a.Note = scan.Spell(v.Note)
 		}
 	case approval.Approved:
 		a.Until = &r.Grant.Until

@@ -69,8 +69,12 @@ func ByAgent(p *switchboard.Principal) Proposer {
 	return Proposer{ID: p.ID, Auth: p.Auth, Agent: true, Tenant: p.Tenant}
 }
 
-// isPerson reports whether the officer is the proposer, or the person behind it.
+// isPerson reports whether the officer is the proposer, or the person behind it. An agent without a key is not the reader of the data folder, though both are called local: where no
+// person has a key, nobody else can say yes, and where persons have keys, that reader is no person at all.
 func (p *Proposer) isPerson(o *switchboard.Officer) bool {
+	if p.Agent && p.Auth == switchboard.AuthLocal && o.Auth == switchboard.AuthDataFolder {
+		return false
+	}
 	return o.ID == p.ID || o.Credential != "" && o.Credential == p.Credential || p.Agent && (o.ID == switchboard.PersonBehind(p.ID) || strings.HasPrefix(p.ID, o.ID+"@"))
 }
 

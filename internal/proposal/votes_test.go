@@ -7,7 +7,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Whoever reads the data folder is a person only where no person has a key, and is the person behind an agent of this machine.
+// Whoever reads the data folder is a person only where no person has a key. There it decides about what an agent without a key proposes, and not about what it proposes itself.
 func TestTheReaderOfTheDataFolderIsNoSecondPerson(t *testing.T) {
 	w := newWorld(t)
 	p, err := w.propose(ann, several())
@@ -23,16 +23,34 @@ func TestTheReaderOfTheDataFolderIsNoSecondPerson(t *testing.T) {
 		t.Errorf("where nobody has a key: %v", err)
 	}
 
-	w = newWorld(t)
-	w.write("switchboard.yaml", strings.Replace(startFiles["switchboard.yaml"], "operators:", "# operators:", 1))
-	w.start()
-	own := ByAgent(&switchboard.Principal{Tenant: "acme", ID: switchboard.LocalID, Auth: switchboard.AuthLocal})
-	p, err = w.Create(t.Context(), own, nil, ofAgent(several()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := yes(local)(w, p.ID); reason(err) != "SB-AUTH-002" || !strings.Contains(err.Error(), "you proposed it") {
-		t.Errorf("its own agent's: %v", err)
+	keyless := ByAgent(&switchboard.Principal{Tenant: "acme", ID: switchboard.LocalID, Auth: switchboard.AuthLocal})
+	for name, tt := range map[string]struct {
+		who     Proposer
+		officer *switchboard.Officer
+		manned  bool
+		want    string // a part of the refusal; "" is none
+	}{
+		"of an agent without a key":                           {who: keyless},
+		"of an agent without a key, where a person has a key": {who: keyless, manned: true, want: "is no person here"},
+		"of its own":                                  {who: ByOfficer(local), officer: local, want: "you proposed it"},
+		"of an agent that is the reader itself":       {who: Proposer{ID: local.ID, Auth: local.Auth, Agent: true, Tenant: "acme"}, want: "you proposed it"},
+		"of an agent with a key that is called local": {who: Proposer{ID: local.ID, Auth: switchboard.AuthAPIKey, Agent: true, Tenant: "acme"}, want: "you proposed it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			if !tt.manned {
+				w.write("switchboard.yaml", strings.Replace(startFiles["switchboard.yaml"], "operators:", "# operators:", 1))
+				w.start()
+			}
+			p, err := w.Create(t.Context(), tt.who, tt.officer, ofAgent(several()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = all(yes(local), apply(local))(w, p.ID)
+			if tt.want == "" && err != nil || tt.want != "" && (reason(err) != "SB-AUTH-002" || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("the yes of the reader gave %v", err)
+			}
+		})
 	}
 }
 

@@ -577,7 +577,14 @@ func TestMain(m *testing.M) {
 // serve starts a switchboard, and returns its address.
 func serve(t *testing.T, program, config string) string {
 	t.Helper()
+	return serveIn(t, os.Environ(), program, config)
+}
+
+// serveIn is serve in an environment.
+func serveIn(t *testing.T, env []string, program, config string) string {
+	t.Helper()
 	cmd := exec.Command(program, "-v", "serve", "--listen", "127.0.0.1:0", "--config", config)
+	cmd.Env = env
 	var log bytes.Buffer
 	cmd.Stderr = &log
 	out, err := cmd.StdoutPipe()

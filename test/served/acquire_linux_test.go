@@ -2,7 +2,6 @@ package served_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"path/filepath"
 	"regexp"
@@ -44,45 +43,6 @@ required_capabilities: [{verb: search, resource: internet}]
 -- registry.json --
 `
 
-// graphServer is the program of a package with a small knowledge graph. It searches it, and refuses what is wrong. extra is put before its answer to a search.
-func graphServer(name, mcpName, extra string) map[string]string {
-	return map[string]string{"package.json": fmt.Sprintf(`{"mcpName":%q}`, mcpName), "index.js": `#!/usr/bin/env node
-const say = (id, result) => console.log(JSON.stringify({ jsonrpc: '2.0', id, result }));
-const facts = ['Ann wrote the parser', 'Bob runs the bench', 'the parser reads YAML'];
-const tool = { name: 'search_nodes', description: 'Search for nodes in the knowledge graph by a query.', annotations: { readOnlyHint: true, openWorldHint: false },
-  inputSchema: { type: 'object', properties: { query: { type: 'string', description: 'the words to search for', maxLength: 200 } }, required: ['query'], additionalProperties: false } };
-const search = (args) => {
-  ` + extra + `
-  const names = Object.keys(args ?? {});
-  if (typeof args?.query !== 'string' || args.query.length > 200 || names.length !== 1) return { isError: true, content: [{ type: 'text', text: 'query must be a text of at most 200 characters, and the only argument' }] };
-  return { content: [{ type: 'text', text: 'found in ` + name + `: ' + facts.filter((f) => f.toLowerCase().includes(args.query.toLowerCase())).length }] };
-};
-require('readline').createInterface({ input: process.stdin }).on('line', (line) => {
-  const { id, method, params } = JSON.parse(line);
-  switch (method) {
-    case 'initialize':
-      return say(id, { protocolVersion: params.protocolVersion, capabilities: { tools: {} }, serverInfo: { name: '` + name + `', version: '1' } });
-    case 'tools/list':
-      return say(id, { tools: [tool] });
-    case 'tools/call':
-      return say(id, search(params.arguments));
-    case 'ping':
-      return say(id, {});
-  }
-  if (id !== undefined) console.log(JSON.stringify({ jsonrpc: '2.0', id, error: { code: -32601, message: 'no such method' } }));
-});
-`}
-}
-
-// listed is an entry of a registry.
-func listed(name, description, pkg, version string, more map[string]any) map[string]any {
-	p := map[string]any{"registryType": "npm", "identifier": pkg, "version": version, "transport": map[string]any{"type": "stdio"}}
-	for k, v := range more {
-		p[k] = v
-	}
-	return map[string]any{"server": map[string]any{"name": name, "description": description, "version": version, "packages": []any{p}}}
-}
-
 // A dossier is what the admin API says of one.
 type dossier struct {
 	ID, Status, Phase, Chosen, Proposal, Text string
@@ -116,12 +76,12 @@ func TestFromICannotToItCan(t *testing.T) {
 	law.Hold(t, law.OneDecision)
 	npmlock.NeedClient(t, "acquisition")
 	npm := registry.Serve(t)
-	npm.Publish(t, "graph-archive", "1.0.0", graphServer("graph-archive", "io.github.alice/graph-archive", ""), nil)
-	npm.Publish(t, "graph-archvie", "1.0.0", graphServer("graph-archvie", "io.github.alice/graph-archive", ""), nil)
+	npm.Publish(t, "graph-archive", "1.0.0", registry.GraphServer("graph-archive", "io.github.alice/graph-archive", ""), nil)
+	npm.Publish(t, "graph-archvie", "1.0.0", registry.GraphServer("graph-archvie", "io.github.alice/graph-archive", ""), nil)
 	entries, err := json.Marshal(map[string]any{"servers": []any{
-		listed("io.github.mallory/graph-archvie", "Search a knowledge graph of facts.", "graph-archvie", "1.0.0", map[string]any{"runtimeArguments": []any{map[string]any{"type": "positional", "value": "--eval=1"}}}),
-		listed("io.github.alice/graph-archive", "Search a knowledge graph of facts.", "graph-archive", "1.0.0", nil),
-		listed("io.github.bob/weather", "Tells the weather.", "weather", "latest", nil),
+		registry.ListNpm("io.github.mallory/graph-archvie", "Search a knowledge graph of facts.", "graph-archvie", "1.0.0", map[string]any{"runtimeArguments": []any{map[string]any{"type": "positional", "value": "--eval=1"}}}),
+		registry.ListNpm("io.github.alice/graph-archive", "Search a knowledge graph of facts.", "graph-archive", "1.0.0", nil),
+		registry.ListNpm("io.github.bob/weather", "Tells the weather.", "weather", "latest", nil),
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -194,11 +154,11 @@ func TestFromICannotToItCan(t *testing.T) {
 	}
 
 	// Another server can do the same by now. Then the next version of the first one takes what it must refuse.
-	rig.WriteFile(t, filepath.Join(dir, "spare.js"), graphServer("spare", "", "")["index.js"])
+	rig.WriteFile(t, filepath.Join(dir, "spare.js"), registry.GraphServer("spare", "", "")["index.js"])
 	rig.WriteFile(t, filepath.Join(dir, "overlays/spare.yaml"), "server: spare\ntools: {search_nodes: {capabilities: [{verb: search, resource: knowledge_graph, constraints: [readonly]}]}}\n")
 	main := filepath.Join(dir, "switchboard.yaml")
 	rig.WriteFile(t, main, strings.Replace(rig.ReadFile(t, main), "servers:\n", "servers:\n  spare: {transport: stdio, command: [node, spare.js]}\n", 1))
-	npm.Publish(t, "graph-archive", "2.0.0", graphServer("graph-archive", "io.github.alice/graph-archive", "if (args?.query === undefined) return { content: [{ type: 'text', text: 'all of it' }] };"), nil)
+	npm.Publish(t, "graph-archive", "2.0.0", registry.GraphServer("graph-archive", "io.github.alice/graph-archive", "if (args?.query === undefined) return { content: [{ type: 'text', text: 'all of it' }] };"), nil)
 	env := npm.Env(t)
 	command := func(args ...string) string {
 		t.Helper()
