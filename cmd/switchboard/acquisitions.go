@@ -140,8 +140,8 @@ func (c *acquisitionsReviewCmd) Run(ctx context.Context, io streams) error {
 	if d.Status == acquire.Waiting {
 		more = ": another person must say yes, too"
 	}
-	if n := d.LastNote(); n != nil && n.By == "Switchboard" {
-		more = ": " + printable(n.Text, 400)
+	if left := d.Remainder(); left != "" {
+		more = ": " + printable(left, 400)
 	}
 	_, err = fmt.Fprintf(io.out, "%s is %s%s\n", d.ID, d.Status, more)
 	return err

@@ -30,6 +30,7 @@ type plant struct {
 	*Keeper
 	found    []Candidate
 	here     []FoundTool
+	started  Candidate
 	startErr error
 	tried    []TriedTool
 	voteErr  error
@@ -39,6 +40,7 @@ type plant struct {
 	rolled   bool  // somebody has rolled the proposal out
 	ballots  []proposal.PersonVote
 	needed   int
+	stays    error // why the request still waits
 
 	votes, applied, rolledBack, closed int
 	answers                            []string
@@ -53,7 +55,8 @@ func (p *plant) Registries(context.Context, switchboard.TenantID, string, string
 	return slices.Clone(p.found), nil, nil
 }
 
-func (p *plant) Start(context.Context, *Dossier, *Candidate) (Work, error) {
+func (p *plant) Start(_ context.Context, _ *Dossier, c *Candidate) (Work, error) {
+	p.started = *c
 	if p.startErr != nil {
 		return nil, p.startErr
 	}
@@ -112,7 +115,7 @@ func newPlant(t *testing.T) *plant {
 				return p.askErr
 			}
 			p.answers = append(p.answers, fmt.Sprint(by.ID, " ", r.Answer, " ", d.Seeker.Request))
-			return nil
+			return p.stays
 		},
 		InForce: func(context.Context, switchboard.ToolID, string) error { return p.forceErr },
 		Record: func(_ context.Context, r *receipt.Receipt) (string, error) {
@@ -326,6 +329,54 @@ func TestTheSameQuestionIsOneDossierAndATenantHasAtMostFifty(t *testing.T) {
 	}
 	if _, err := p.Ask(t.Context(), "umbrella", "read time", other, "a reason"); err != nil {
 		t.Errorf("another tenant: %v", err)
+	}
+}
+
+// A request that was stopped is not looked for again and again: each search starts a program, and asks registries.
+func TestWhatWasStoppedIsLookedForAgainAfterAnHour(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlant(t)
+		p.found = nil
+		first := p.walk(agent)
+		ask := func(who Seeker) *Dossier {
+			t.Helper()
+			d, err := p.Ask(t.Context(), "acme", "read time", who, "a reason")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return d
+		}
+		time.Sleep(59 * time.Minute)
+		if d := ask(agent); d.ID != first.ID || d.Status != Stopped {
+			t.Errorf("after 59 minutes it is %s, %s", d.ID, d.Status)
+		}
+		other := agent
+		other.Request = "r-2"
+		if d := ask(other); d.ID == first.ID || d.Status != Working {
+			t.Errorf("for another request it is %s, %s", d.ID, d.Status)
+		}
+		if err := p.WorkAll(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if d := ask(agent); d.ID == first.ID || d.Status != Working {
+			t.Errorf("after an hour it is %s, %s", d.ID, d.Status)
+		}
+	})
+}
+
+// If the tool is in force and the request could not be answered, the officer hears that, and the agent hears no words that no person has written.
+func TestWhatAYesHasLeftUndoneIsSaidToTheOfficer(t *testing.T) {
+	p := newPlant(t)
+	d := p.walk(agent)
+	p.stays = errors.New("the request has ended")
+	d, err := p.Review(t.Context(), lea, d.ID, &Review{Answer: AnswerYes, Note: "fine"})
+	if err != nil || d.Status != Deployed || d.Remainder() != "the tool is in force, and the request r-1 still waits: the request has ended" || d.LastNote().Text != "fine" {
+		t.Errorf("%+v, %v", d, err)
+	}
+	p = newPlant(t)
+	if d, err = p.Review(t.Context(), lea, p.walk(agent).ID, &Review{Answer: AnswerYes, Note: "fine"}); err != nil || d.Remainder() != "" || d.LastNote().Text != "fine" {
+		t.Errorf("%+v, %v", d, err)
 	}
 }
 

@@ -62,6 +62,7 @@ const (
 	maxTools    = 5    // tools of one server that are tried
 	maxShown    = 20   // candidates that a dossier keeps
 
+	againAfter = time.Hour // until an agent's request that was stopped is looked for again
 	reviewTime = 7 * 24 * time.Hour
 	keptFor    = 90 * 24 * time.Hour
 )
@@ -107,8 +108,15 @@ type Candidate struct {
 	Why        string   `json:"why,omitempty" doc:"Why it is not taken."`
 	Unclear    string   `json:"unclear,omitempty" doc:"Why it is taken only if an officer names it: it cannot be told from another one."`
 
-	Here  switchboard.ToolID `json:"-"`
-	alike []string           // the names that its own looks like
+	Here switchboard.ToolID `json:"-"`
+	seen nameEvidence
+}
+
+// A nameEvidence is what was seen of the names of a candidate.
+type nameEvidence struct {
+	alike    []string // the names of others that its own look like
+	mustName bool     // nothing but an officer's word makes it the original
+	disowned bool     // its package says that it belongs to another server
 }
 
 // A TriedTool is what was seen of a tool in walls.
@@ -147,7 +155,7 @@ type ReviewNote struct {
 // FoundParts are what the phases have found.
 type FoundParts struct {
 	Here        []FoundTool `json:"here"`
-	Candidates  []Candidate `json:"candidates"`
+	Candidates  []Candidate `json:"candidates" doc:"The one that is tried comes first."`
 	Notices     []string    `json:"notices"` // about registries
 	Chosen      string      `json:"chosen,omitempty" doc:"The candidate that is tried."`
 	Tools       []TriedTool `json:"tools"`
@@ -192,12 +200,22 @@ func (d *Dossier) Place() string {
 	return fmt.Sprintf("%016x %s", ^uint64(d.Created.UnixMilli()), d.ID) //nolint:gosec // times after 1970
 }
 
-// LastNote returns what a person has said last; nil if nobody has said anything.
+// LastNote returns what a person has said last; nil if there is nothing.
 func (d *Dossier) LastNote() *ReviewNote {
-	if len(d.Notes) == 0 {
-		return nil
+	for i := range slices.Backward(d.Notes) {
+		if n := &d.Notes[i]; n.By != ownName {
+			return n
+		}
 	}
-	return &d.Notes[len(d.Notes)-1]
+	return nil
+}
+
+// Remainder says what a yes has left undone; "" means nothing.
+func (d *Dossier) Remainder() string {
+	if n := len(d.Notes); n > 0 && d.Notes[n-1].By == ownName {
+		return d.Notes[n-1].Text
+	}
+	return ""
 }
 
 // Progress says in one sentence how the dossier stands, for an agent.
@@ -260,8 +278,8 @@ func (d *Dossier) Text(now time.Time) string {
 	}
 	for i := range d.Candidates {
 		c := &d.Candidates[i]
-		mark := " "
-		if c.Name == d.Chosen {
+		mark, chosen := " ", i == 0 && d.Chosen != ""
+		if chosen {
 			mark = "*"
 		}
 		line("%s %s %s, confidence 0.%02d", mark, scan.Spell(c.Name), scan.Spell(packageOf(c)), min(c.Confidence, 99))
@@ -274,7 +292,7 @@ func (d *Dossier) Text(now time.Time) string {
 		if len(c.Secrets) > 0 {
 			line("    it needs: %s", scan.Spell(strings.Join(c.Secrets, ", ")))
 		}
-		if why := cmp.Or(c.Why, c.Unclear); why != "" && c.Name != d.Chosen {
+		if why := cmp.Or(c.Why, c.Unclear); why != "" && !chosen {
 			line("    not taken: %s", scan.Spell(why))
 		}
 	}
@@ -328,11 +346,13 @@ func packageOf(c *Candidate) string {
 	return c.Package + "@" + c.Version
 }
 
-// candidate returns the candidate that is tried.
-func (d *Dossier) candidate() *Candidate {
-	i := slices.IndexFunc(d.Candidates, func(c Candidate) bool { return c.Name == d.Chosen && d.Chosen != "" })
-	if i < 0 {
-		return nil
+// choose takes one of the candidates as the one that is tried. It comes first then: another one can have the same name, in another registry.
+func (d *Dossier) choose(c *Candidate) {
+	d.Chosen = c.Name
+	for i := range d.Candidates {
+		if &d.Candidates[i] == c {
+			d.Candidates = slices.Concat([]Candidate{*c}, d.Candidates[:i], d.Candidates[i+1:])
+			return
+		}
 	}
-	return &d.Candidates[i]
 }

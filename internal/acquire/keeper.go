@@ -72,7 +72,8 @@ func New(o Options) *Keeper { return &Keeper{o: o, wake: make(chan struct{}, 1)}
 var errNone = &change.NotFoundError{Text: "there is no dossier of that id that you may see"}
 
 // Ask opens a dossier for a capability, and does not wait. One that is open already for the same tenant, capability and seeker is returned instead; where a person has asked for changes,
-// it begins anew with the new reason. The error is SB-LIFE-004 beyond the bounds.
+// it begins anew with the new reason. So is one that was stopped less than an hour ago for the same request of an agent: it would be stopped again. The error is SB-LIFE-004 beyond the
+// bounds.
 func (k *Keeper) Ask(ctx context.Context, tenant switchboard.TenantID, capability string, who Seeker, reason string) (*Dossier, error) {
 	return k.ask(ctx, tenant, capability, who, reason, "")
 }
@@ -102,7 +103,13 @@ func (k *Keeper) ask(ctx context.Context, tenant switchboard.TenantID, capabilit
 		if status := d.StatusAt(now); !status.ended() || status == Deployed {
 			open++
 		}
-		if d.Capability != capability || d.Seeker.ID != who.ID || d.Seeker.Auth != who.Auth || d.Seeker.Task != who.Task || d.StatusAt(now).ended() {
+		if d.Capability != capability || d.Seeker.ID != who.ID || d.Seeker.Auth != who.Auth || d.Seeker.Task != who.Task {
+			continue
+		}
+		if d.StatusAt(now).ended() {
+			if d.Status == Stopped && who.Agent && d.Seeker.Request == who.Request && now.Sub(d.Changed) < againAfter {
+				return d, nil
+			}
 			continue
 		}
 		if d.Status != Revising || d.Rounds >= maxRounds {
@@ -199,6 +206,7 @@ func (k *Keeper) Review(ctx context.Context, by *switchboard.Officer, id string,
 	if err := judgeReview(d, r, time.Now()); err != nil {
 		return nil, err
 	}
+	d.Notes = append(d.Notes, ReviewNote{By: by.ID, Answer: r.Answer, Text: r.Note, At: now()})
 	switch r.Answer {
 	case AnswerYes:
 		err = k.deploy(ctx, by, d, r)
@@ -214,7 +222,6 @@ func (k *Keeper) Review(ctx context.Context, by *switchboard.Officer, id string,
 	if err != nil {
 		return nil, err
 	}
-	d.Notes = append(d.Notes, ReviewNote{By: by.ID, Answer: r.Answer, Text: r.Note, At: now()})
 	if err := k.recordReview(ctx, by, d, r); err != nil {
 		return nil, err
 	}
@@ -238,7 +245,7 @@ func (k *Keeper) answer(ctx context.Context, by *switchboard.Officer, d *Dossier
 		return
 	}
 	if err := k.o.Answer(ctx, by, d, r); err != nil {
-		d.Notes = append(d.Notes, ReviewNote{By: "Switchboard", Answer: r.Answer, Text: shorten("the request " + d.Seeker.Request + " still waits: " + spellError(err)), At: now()})
+		d.Notes = append(d.Notes, ReviewNote{By: ownName, Answer: r.Answer, Text: shorten("the request " + d.Seeker.Request + " still waits: " + spellError(err)), At: now()})
 	}
 }
 
@@ -291,6 +298,9 @@ func (k *Keeper) makeChange(ctx context.Context, by *switchboard.Officer, d *Dos
 	}
 	return err == nil, err
 }
+
+// ownName is the author of a note that no person has written.
+const ownName = "Switchboard"
 
 const inForceTime = 20 * time.Second // for the program of a new server to start, and its tools to be let in
 

@@ -50,12 +50,13 @@ func (r *CatalogResearcher) Here(_ context.Context, tenant switchboard.TenantID,
 		return nil, fmt.Errorf("there is no tenant %s", tenant)
 	}
 	found := []FoundTool{}
-	unlabelled := map[switchboard.ServerID][]annotate.DefinedTool{}
+	unlabelled, outOfUse := map[switchboard.ServerID][]annotate.DefinedTool{}, map[switchboard.ToolID]string{}
 	for _, tool := range tools {
 		bound := slices.Contains(t.Servers, tool.ID.Server)
 		if len(tool.Capabilities) == 0 {
 			if bound && tool.Provides == nil {
 				unlabelled[tool.ID.Server] = append(unlabelled[tool.ID.Server], annotate.DefinedTool{Name: tool.ID.Name, Definition: tool.Definition, Digest: tool.Digest})
+				outOfUse[tool.ID] = standingOf(tool)
 			}
 			continue
 		}
@@ -72,7 +73,11 @@ func (r *CatalogResearcher) Here(_ context.Context, tenant switchboard.TenantID,
 	for _, id := range slices.Sorted(maps.Keys(unlabelled)) {
 		for _, s := range annotate.Suggest(annotate.ToolServer{Name: string(id), Tools: unlabelled[id]}, cfg.Taxonomy) {
 			if s.Capability != nil && gives(s.Capability, need, cfg.Taxonomy) {
-				found = append(found, FoundTool{Tool: switchboard.ToolID{Server: id, Name: s.Tool}, Why: "it has no label", Confidence: s.Confidence, Label: true})
+				f := FoundTool{Tool: switchboard.ToolID{Server: id, Name: s.Tool}, Why: "it has no label", Confidence: s.Confidence, Label: true}
+				if why := outOfUse[f.Tool]; why != "" {
+					f.Why, f.Label = f.Why+", and "+why, false
+				}
+				found = append(found, f)
 			}
 		}
 	}
@@ -90,13 +95,18 @@ func whyNot(tool *switchboard.Tool, need *switchboard.Requirement, bound bool, t
 	if i < 0 {
 		return ""
 	}
-	switch a := tool.Admission; {
-	case !bound:
+	if !bound {
 		return "it is outside of the tenant's bound; an operator can add a server to the tenant's row"
-	case a != nil && a.State != switchboard.LifeActive:
+	}
+	return cmp.Or(standingOf(tool), "it gives the capability, and the task's policy or ranking keeps it out")
+}
+
+// standingOf says which state of a tool keeps it out of use; "" if none does.
+func standingOf(tool *switchboard.Tool) string {
+	if a := tool.Admission; a != nil && a.State != switchboard.LifeActive {
 		return "it is " + string(a.State) + ": " + a.Why
 	}
-	return "it gives the capability, and the task's policy or ranking keeps it out"
+	return ""
 }
 
 // Registries implements Researcher.
@@ -121,18 +131,25 @@ func (r *CatalogResearcher) Registries(ctx context.Context, tenant switchboard.T
 		}
 		entries = append(entries, listing.Entries...)
 	}
-	remarks := append(registry.CheckNames(entries, configuredNames(cfg)), differingEntries(entries)...)
+	configured := configuredNames(cfg)
+	remarks := append(registry.CheckNames(entries, configured), differingEntries(entries)...)
 	for i := range entries {
 		if c, ok := r.rate(&entries[i], need, cfg.Taxonomy); ok || only != "" && c.Name == only {
-			addRemarks(&c, &entries[i], remarks)
+			addRemarks(&c, &entries[i], remarks, configured)
 			found = append(found, c)
 		}
 	}
 	slices.SortStableFunc(found, func(a, b Candidate) int {
 		return cmp.Or(cmp.Compare(named(b.Name == only), named(a.Name == only)), b.Confidence-a.Confidence, strings.Compare(a.Name, b.Name))
 	})
-	for i := range found[:min(len(found), maxAsked)] {
-		if c := &found[i]; c.Why == "" && (c.Confidence >= minConfidence || c.Name == only) {
+	asked := 0
+	for i := range found {
+		switch c := &found[i]; {
+		case c.Why != "" || c.Confidence < minConfidence && c.Name != only:
+		case asked == maxAsked:
+			c.Why = fmt.Sprintf("nobody has asked npm whether its package belongs to it: npm is asked about %d servers at most; an officer can name this one", maxAsked)
+		default:
+			asked++
 			r.checkPackage(ctx, c)
 		}
 	}
@@ -140,14 +157,15 @@ func (r *CatalogResearcher) Registries(ctx context.Context, tenant switchboard.T
 	return found, notices, nil
 }
 
-// clearUp decides which of two candidates with names that look alike is the original: the one whose package says that it belongs to the entry, if the package of the other one says
-// otherwise.
+// clearUp decides which of two candidates with names that look alike is the original: the one whose package says that it belongs to it, if the package of the other one says that
+// it belongs to somebody else. A package that says nothing, or that npm could not be asked about, is no such evidence: whoever imitates it would win.
 func clearUp(found []Candidate) {
 	for i := range found {
 		c := &found[i]
-		if c.Unclear != "" && c.Integrity != "" && !slices.ContainsFunc(c.alike, func(other string) bool {
-			return !slices.ContainsFunc(found, func(o Candidate) bool { return (o.Name == other || o.Package == other) && o.Why != "" })
-		}) {
+		if c.Integrity == "" || c.seen.mustName || len(c.seen.alike) == 0 {
+			continue
+		}
+		if !slices.ContainsFunc(c.seen.alike, func(other string) bool { return !isDisowned(found, other) }) {
 			c.Unclear = ""
 		}
 	}
@@ -172,6 +190,20 @@ func differingEntries(entries []registry.Entry) (remarks []registry.Remark) {
 		}
 	}
 	return remarks
+}
+
+// isDisowned reports whether each candidate with the name, of which there is one at least, has a package that says that it belongs to another server.
+func isDisowned(found []Candidate, name string) bool {
+	is := false
+	for i := range found {
+		if c := &found[i]; c.Name == name || c.Package == name {
+			if !c.seen.disowned {
+				return false
+			}
+			is = true
+		}
+	}
+	return is
 }
 
 func named(yes bool) int {
@@ -239,8 +271,9 @@ func readings(e *registry.Entry) (all []annotate.DefinedTool) {
 // maxReadings bounds the readings of one entry.
 const maxReadings = 6
 
-// addRemarks adds what people should know about an entry. One that imitates another is not taken, and one of two that nothing tells apart only if an officer names it.
-func addRemarks(c *Candidate, e *registry.Entry, remarks []registry.Remark) {
+// addRemarks adds what people should know about an entry. One that imitates a configured server is not taken. One that seems to imitate another entry, or that nothing tells apart from
+// it, is taken only if an officer names it.
+func addRemarks(c *Candidate, e *registry.Entry, remarks []registry.Remark, configured []string) {
 	for _, m := range append(slices.Clone(e.Remarks), remarks...) {
 		if m.Registry != e.Registry || m.Entry != e.Name || m.Version != e.Version {
 			continue
@@ -248,13 +281,15 @@ func addRemarks(c *Candidate, e *registry.Entry, remarks []registry.Remark) {
 		c.Findings = append(c.Findings, m.Text)
 		switch m.Rule {
 		case registry.RuleImitates:
-			c.Why = cmp.Or(c.Why, m.Text)
+			if slices.Contains(configured, m.Other) {
+				c.Why = cmp.Or(c.Why, m.Text)
+			}
+			c.Unclear, c.seen.mustName = cmp.Or(c.Unclear, m.Text), true // who owns a scope is a hint alone, and whoever imitates can have one
 		case registry.RuleAlike:
 			c.Unclear = cmp.Or(c.Unclear, m.Text)
-			c.alike = append(c.alike, m.Other)
+			c.seen.alike = append(c.seen.alike, m.Other)
 		case registry.RuleUnchecked:
-			c.Unclear = cmp.Or(c.Unclear, m.Text)
-			c.alike = append(c.alike, "") // nothing clears that up
+			c.Unclear, c.seen.mustName = cmp.Or(c.Unclear, m.Text), true
 		}
 	}
 }
@@ -264,6 +299,7 @@ func (r *CatalogResearcher) checkPackage(ctx context.Context, c *Candidate) {
 	facts, err := r.o.Facts(ctx, packagelock.Spec{Name: c.Package, Version: c.Version})
 	if err == nil {
 		err = registry.OwnsPackage(registry.Entry{Name: c.Name, Package: packagelock.Spec{Name: c.Package, Version: c.Version}}, facts.McpName)
+		c.seen.disowned = err != nil && facts.McpName != ""
 	}
 	if err != nil {
 		c.Why = shorten(err.Error())

@@ -10,6 +10,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/proposal"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/scan"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -146,7 +147,7 @@ func (j *journey) pass(ctx context.Context, why string, stopped error) error {
 		return err
 	}
 	j.version = version
-	j.o.Told(j.d, "Switchboard")
+	j.o.Told(j.d, ownName)
 	return nil
 }
 
@@ -201,12 +202,13 @@ func (j *journey) research(ctx context.Context) (string, error) {
 	if c == nil {
 		return "", errors.New(why)
 	}
-	j.d.Chosen = c.Name
+	j.d.choose(c)
+	c = &j.d.Candidates[0]
 	return c.Name + ", confidence " + hundredths(c.Confidence), nil
 }
 
 func (j *journey) implement(ctx context.Context) (string, error) {
-	work, err := j.o.Workshop.Start(ctx, j.d, j.d.candidate())
+	work, err := j.o.Workshop.Start(ctx, j.d, &j.d.Candidates[0])
 	if err != nil {
 		return "", err
 	}
@@ -256,14 +258,14 @@ func (s *Seeker) proposer(tenant switchboard.TenantID) proposal.Proposer {
 	return proposal.Proposer{ID: s.ID, Auth: s.Auth, Agent: true, Tenant: tenant, Credential: s.Credential}
 }
 
-// writeManual says what was seen of the tools: what they do, their limits, and how they answer what is wrong.
+// writeManual says what was seen of the tools: what they do, their limits, and how they answer what is wrong. Words of a server never become a line of it.
 func writeManual(d *Dossier) string {
 	var b strings.Builder
 	for i := range d.Tools {
 		t := &d.Tools[i]
 		fmt.Fprintf(&b, "%s: %s. Seen in strict walls without network: score %d.%03d. All its tests took %d ms.\n", t.Tool.Name, t.Label, t.Score/1000, t.Score%1000, t.Took)
 		for _, e := range t.Errors {
-			fmt.Fprintf(&b, "%s: %s.\n", t.Tool.Name, strings.TrimSuffix(e, "."))
+			fmt.Fprintf(&b, "%s: %s.\n", t.Tool.Name, strings.TrimSuffix(shorten(scan.Spell(e)), "."))
 		}
 	}
 	return b.String()

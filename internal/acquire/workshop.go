@@ -19,6 +19,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/evidence"
 	"github.com/summit-switchboard/switchboard/internal/npm/packagelock"
 	"github.com/summit-switchboard/switchboard/internal/proposal"
+	"github.com/summit-switchboard/switchboard/internal/scan"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/verify"
 )
@@ -143,13 +144,16 @@ func (w *walledWork) addServer(ctx context.Context, c *Candidate) (*config.Confi
 	return w.o.Editor.Propose(ctx, reader, "", w.files)
 }
 
+// maxServerName leaves room for a number behind the name.
+const maxServerName = switchboard.MaxIDBytes - len("-9999")
+
 // serverName returns a free id for the server of a package.
 func serverName(pkg string, cfg *config.Config) switchboard.ServerID {
 	words := strings.FieldsFunc(strings.ToLower(pkg), func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') })
 	words = slices.DeleteFunc(words, func(w string) bool { return w == "mcp" || w == "server" })
 	name := strings.Join(words, "-")
-	if len(name) > 40 {
-		name = strings.Trim(name[:40], "-")
+	if len(name) > maxServerName {
+		name = strings.Trim(name[:maxServerName], "-")
 	}
 	if switchboard.CheckID(name) != nil {
 		name = "acquired"
@@ -231,17 +235,23 @@ func (w *walledWork) writeLabels(manual string) error {
 		return err
 	}
 	if text == nil {
-		head := ""
-		for line := range strings.Lines(manual) {
-			head += "# " + strings.TrimRight(line, "\n") + "\n"
-		}
-		text = []byte(head + "server: " + string(w.server) + "\n")
+		text = []byte("server: " + string(w.server) + "\n")
 	}
+	text = append([]byte(commentOf(manual)), text...)
 	if text, err = annotate.AcceptRows(file, text, w.server, w.rows); err != nil {
 		return err
 	}
 	w.files[file] = text
 	return nil
+}
+
+// commentOf returns a text as a comment of YAML. To YAML, some characters other than a line feed end a line too, and with it a comment: all are spelt out.
+func commentOf(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		b.WriteString("# " + scan.Spell(strings.TrimSuffix(line, "\n")) + "\n")
+	}
+	return b.String()
 }
 
 // Labels implements Work.
