@@ -32,6 +32,8 @@ type plant struct {
 	here     []FoundTool
 	started  Candidate
 	startErr error
+	sure     int // by the definitions
+	labelErr error
 	tried    []TriedTool
 	voteErr  error
 	applyErr error
@@ -70,13 +72,15 @@ func (w plantWork) Try(context.Context) ([]TriedTool, error) { return w.p.tried,
 func (w plantWork) Draft(manual string) (*proposal.Draft, error) {
 	return &proposal.Draft{Note: manual}, nil
 }
-func (w plantWork) Permissions() []string { return []string{"its own files, and no network"} }
-func (w plantWork) Close()                { w.p.closed++ }
+func (w plantWork) Confidence() int             { return w.p.sure }
+func (w plantWork) Label(context.Context) error { return w.p.labelErr }
+func (w plantWork) Permissions() []string       { return []string{"its own files, and no network"} }
+func (w plantWork) Close()                      { w.p.closed++ }
 
 // newPlant returns a plant in which each gate is passed.
 func newPlant(t *testing.T) *plant {
 	p := &plant{
-		t: t, needed: 1, found: []Candidate{{Name: "io.github.alice/clock", Registry: "corp", Package: "@alice/clock", Version: "1.0.0", Confidence: 90}},
+		t: t, needed: 1, sure: 90, found: []Candidate{{Name: "io.github.alice/clock", Registry: "corp", Package: "@alice/clock", Version: "1.0.0", Confidence: 90}},
 		tried: []TriedTool{{Tool: tool, Digest: "d1", Label: "read time", Risk: switchboard.RiskLow, Score: 850, Verified: true, Took: 12, Errors: []string{"a missing argument gets an honest answer"}}},
 	}
 	p.Keeper = New(Options{
@@ -176,13 +180,14 @@ func TestNothingPassesAGateThatItMustNotPass(t *testing.T) {
 		phase  Phase
 		why    string
 	}{
-		"confidence 0.69":  {func(p *plant) { p.found[0].Confidence = 69 }, Research, "no candidate has a confidence of 0.70; the likeliest, io.github.alice/clock, has 0.69"},
+		"confidence 0.69":  {func(p *plant) { p.sure = 69 }, Research, "its likeliest tool for read time has a confidence of 0.69, and needs 0.70"},
 		"a look-alike":     {func(p *plant) { p.found[0].Why = "it looks like another one" }, Research, "it looks like another one"},
 		"nothing is found": {func(p *plant) { p.found = nil }, Research, "no tool here and no server of a registry"},
 		"here, out of bounds": {func(p *plant) {
 			p.found, p.here = nil, []FoundTool{{Tool: tool, Why: "it is outside of the tenant's bound"}}
 		}, Research, "clock/now is here: it is outside of the tenant's bound"},
-		"a server does not start": {func(p *plant) { p.startErr = errors.New("it does not start in strict walls: exit 1") }, Implement, "it does not start in strict walls: exit 1"},
+		"a server does not start":  {func(p *plant) { p.startErr = errors.New("it does not start in strict walls: exit 1") }, Research, "it does not start in strict walls: exit 1"},
+		"files that are not valid": {func(p *plant) { p.labelErr = errors.New("overlays/clock.yaml:3:1: no such key") }, Implement, "no such key"},
 		"score 0.849": {func(p *plant) {
 			p.tried[0].Score, p.tried[0].Verified, p.tried[0].Why = 849, false, "its score 0.849 is below 0.850"
 		}, Validate, "its score 0.849 is below 0.850"},

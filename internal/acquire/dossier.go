@@ -104,7 +104,8 @@ type Candidate struct {
 	Secrets    []string `json:"secrets,omitempty" doc:"The names of the secrets that it needs."`
 	Hosts      []string `json:"hosts,omitempty" doc:"The hosts that it names."`
 	Findings   []string `json:"findings,omitempty" doc:"What a person should know, such as a name that looks like another one."`
-	Confidence int      `json:"confidence" doc:"How sure the suggestion is that it gives the capability, in hundredths."`
+	Confidence int      `json:"confidence" doc:"How sure it is that it gives the capability, in hundredths."`
+	Looked     bool     `json:"looked,omitempty" doc:"The confidence follows from the definitions of its tools. Else it follows from its words."`
 	Why        string   `json:"why,omitempty" doc:"Why it is not taken."`
 	Unclear    string   `json:"unclear,omitempty" doc:"Why it is taken only if an officer names it: it cannot be told from another one."`
 
@@ -282,7 +283,11 @@ func (d *Dossier) Text(now time.Time) string {
 		if chosen {
 			mark = "*"
 		}
-		line("%s %s %s, confidence 0.%02d", mark, scan.Spell(c.Name), scan.Spell(packageOf(c)), min(c.Confidence, 99))
+		basis := " by its words"
+		if c.Looked || c.here() {
+			basis = ""
+		}
+		line("%s %s %s, confidence 0.%02d%s", mark, scan.Spell(c.Name), scan.Spell(packageOf(c)), min(c.Confidence, 99), basis)
 		if c.Words != "" {
 			quoted(c.Words)
 		}

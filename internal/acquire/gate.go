@@ -1,6 +1,7 @@
 package acquire
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,49 +11,65 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/verify"
 )
 
-// minConfidence is how sure research must be that a candidate gives the capability, in hundredths.
+// minConfidence is how sure research must be that a tool gives the capability, by its definition, in hundredths.
 const minConfidence = 70
 
-// pickCandidate is the gate of research. It returns the candidate to try, or why there is none. A tool that is here comes before any server of a registry. Where an officer has named
-// the one to try, no confidence and no name that looks like another one stands against it.
-func pickCandidate(d *Dossier) (c *Candidate, why string) {
-	var best, surest *Candidate
+// maxLooked is how many programs research starts to look at their tools.
+const maxLooked = 3
+
+// shortlist returns the candidates to look at, the likeliest first. A tool that is here comes before any server of a registry. Where an officer has named the one to try, a name that looks
+// like another one does not stand against it.
+func shortlist(d *Dossier) (list []*Candidate) {
 	for i := range d.Candidates {
 		c := &d.Candidates[i]
-		if d.Only != "" && c.Name != d.Only {
-			continue
-		}
-		if surest == nil || c.Confidence > surest.Confidence {
-			surest = c
-		}
-		if c.Why != "" || d.Only == "" && (c.Confidence < minConfidence || c.Unclear != "") { // an officer who names it is sure
-			continue
-		}
-		if best == nil || c.here() && !best.here() || c.here() == best.here() && c.Confidence > best.Confidence {
-			best = c
+		if c.Why == "" && (d.Only == "" && c.Unclear == "" || c.Name == d.Only) {
+			list = append(list, c)
 		}
 	}
-	if best != nil {
-		return best, ""
+	slices.SortStableFunc(list, func(a, b *Candidate) int { return cmp.Or(named(b.here())-named(a.here()), b.Confidence-a.Confidence) })
+	return list[:min(len(list), maxLooked)]
+}
+
+// judgeConfidence is the gate of research, about one candidate whose definitions were looked at.
+func judgeConfidence(c *Candidate, capability string) (why string) {
+	if c.Confidence >= minConfidence {
+		return ""
 	}
-	var here []string
+	return fmt.Sprintf("its likeliest tool for %s has a confidence of %s, and needs %s", capability, hundredths(c.Confidence), hundredths(minConfidence))
+}
+
+// whyNone says why no candidate is tried.
+func whyNone(d *Dossier) string {
+	var all []string
+	for i := range d.Candidates {
+		c := &d.Candidates[i]
+		switch {
+		case d.Only != "" && c.Name != d.Only:
+		case c.Why != "":
+			all = append(all, c.Name+" is not taken: "+c.Why)
+		case c.Unclear != "":
+			all = append(all, c.Name+" is taken only if an officer names it: "+c.Unclear)
+		}
+	}
 	for _, h := range d.Here {
-		here = append(here, h.name()+" is here: "+h.Why)
+		if !h.Label {
+			all = append(all, h.name()+" is here: "+h.Why)
+		}
+	}
+	if more := len(all) - maxWhys; more > 0 {
+		all = append(all[:maxWhys], fmt.Sprintf("and %d more", more))
 	}
 	switch {
-	case surest == nil && len(here) > 0:
-		return nil, "no other tool is known; " + strings.Join(here, "; ")
-	case surest == nil && d.Only != "":
-		return nil, d.Only + " is no candidate: no registry has a server of that name that seems to give " + d.Capability
-	case surest == nil:
-		return nil, "no tool here and no server of a registry seems to give " + d.Capability
-	case surest.Why == "" && surest.Unclear != "" && surest.Confidence >= minConfidence:
-		return nil, "the likeliest, " + surest.Name + ", cannot be told from another one: " + surest.Unclear + "; an officer can name it"
-	case surest.Why != "":
-		return nil, "the likeliest, " + surest.Name + ", is not taken: " + surest.Why
+	case len(all) > 0:
+		return strings.Join(all, "; ")
+	case d.Only != "":
+		return d.Only + " is no candidate: no registry has a server of that name"
 	}
-	return nil, fmt.Sprintf("no candidate has a confidence of %s; the likeliest, %s, has %s", hundredths(minConfidence), surest.Name, hundredths(surest.Confidence))
+	return "no tool here and no server of a registry seems to give " + d.Capability
 }
+
+// maxWhys is how many reasons one sentence has.
+const maxWhys = 3
 
 func (c *Candidate) here() bool { return c.Registry == "" }
 

@@ -83,11 +83,11 @@ func (l *library) pick(t *testing.T, only string) (chosen, why string, found []C
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, why := pickCandidate(&Dossier{Capability: "search knowledge_graph", Only: only, FoundParts: FoundParts{Candidates: found}})
-	if c != nil {
-		chosen = c.Package
+	d := &Dossier{Capability: "search knowledge_graph", Only: only, FoundParts: FoundParts{Candidates: found}}
+	if list := shortlist(d); len(list) > 0 {
+		return list[0].Package, "", found
 	}
-	return chosen, why, found
+	return "", whyNone(d), found
 }
 
 func readTool(server switchboard.ServerID, name string, labelled bool, a *switchboard.Admission) *switchboard.Tool {

@@ -30,13 +30,19 @@ type Researcher interface {
 
 // A Workshop makes a candidate into something that can be tried.
 type Workshop interface {
-	// Start starts the program of a candidate in strict walls, and labels its tools that give the capability. The caller must call Close of the work. The error says why the program cannot
-	// be tried: its row is not valid, it does not start, or it has no such tool.
+	// Start starts the program of a candidate in strict walls, to look at the definitions of its tools. The caller must call Close of the work. The error says why it cannot be looked at: its
+	// row is not valid, it does not start, or it has no tool that gives the capability.
 	Start(ctx context.Context, d *Dossier, c *Candidate) (Work, error)
 }
 
 // A Work is a candidate whose program runs in walls.
 type Work interface {
+	// Confidence is how sure it is, by its definitions, that a tool gives the capability, in hundredths.
+	Confidence() int
+
+	// Label labels these tools. The error says why the files with the labels are not valid.
+	Label(ctx context.Context) error
+
 	// Labels are the tools that give the capability, with their labels.
 	Labels() []string
 
@@ -198,22 +204,30 @@ func (j *journey) research(ctx context.Context) (string, error) {
 	}
 	j.d.Candidates = append(j.d.Candidates, found...)
 	j.d.Notices = append(j.d.Notices, notices...)
-	c, why := pickCandidate(j.d)
-	if c == nil {
-		return "", errors.New(why)
+	for _, c := range shortlist(j.d) {
+		work, err := j.o.Workshop.Start(ctx, j.d, c)
+		if err != nil {
+			c.Why = shorten(spellError(err))
+			continue
+		}
+		c.Confidence, c.Looked = work.Confidence(), true
+		if c.Why = judgeConfidence(c, j.d.Capability); c.Why != "" {
+			work.Close()
+			continue
+		}
+		j.work, j.d.Permissions = work, work.Permissions()
+		j.d.choose(c)
+		c = &j.d.Candidates[0]
+		return c.Name + ", confidence " + hundredths(c.Confidence), nil
 	}
-	j.d.choose(c)
-	c = &j.d.Candidates[0]
-	return c.Name + ", confidence " + hundredths(c.Confidence), nil
+	return "", errors.New(whyNone(j.d))
 }
 
 func (j *journey) implement(ctx context.Context) (string, error) {
-	work, err := j.o.Workshop.Start(ctx, j.d, &j.d.Candidates[0])
-	if err != nil {
+	if err := j.work.Label(ctx); err != nil {
 		return "", err
 	}
-	j.work, j.d.Permissions = work, work.Permissions()
-	return "it starts in strict walls; labels: " + strings.Join(work.Labels(), "; "), nil
+	return "its files are valid, and its program runs in strict walls; labels: " + strings.Join(j.work.Labels(), "; "), nil
 }
 
 func (j *journey) validate(ctx context.Context) (string, error) {

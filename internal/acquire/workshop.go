@@ -59,8 +59,12 @@ type walledWork struct {
 	walled *verification.WalledServer
 	rows   []annotate.ProposedRow
 	labels map[string]string // by the name of the tool
-	tools  []verification.KnownTool
-	row    *switchboard.Server
+
+	source     catalog.Source
+	digests    map[string]string // of the definitions, by the name of the tool
+	confidence int
+	tools      []verification.KnownTool
+	row        *switchboard.Server
 }
 
 // Start implements Workshop.
@@ -69,7 +73,7 @@ func (s *StrictWorkshop) Start(ctx context.Context, d *Dossier, c *Candidate) (W
 	if err != nil {
 		return nil, err
 	}
-	w := &walledWork{o: &s.o, d: d, files: map[string][]byte{}, labels: map[string]string{}}
+	w := &walledWork{o: &s.o, d: d, files: map[string][]byte{}, labels: map[string]string{}, digests: map[string]string{}}
 	cfg := s.o.Config()
 	if c.here() {
 		w.server = c.Here.Server
@@ -87,7 +91,7 @@ func (s *StrictWorkshop) Start(ctx context.Context, d *Dossier, c *Candidate) (W
 	if w.walled, err = s.startInTurn(ctx, w.row, d); err != nil {
 		return nil, fmt.Errorf("it does not start in strict walls: %w", err)
 	}
-	if err = w.label(ctx, cfg, need); err != nil {
+	if err = w.look(cfg, need); err != nil {
 		w.Close()
 		return nil, err
 	}
@@ -169,25 +173,23 @@ func serverName(pkg string, cfg *config.Config) switchboard.ServerID {
 	}
 }
 
-// label labels the tools that give the capability.
-func (w *walledWork) label(ctx context.Context, cfg *config.Config, need *switchboard.Requirement) error {
-	var defined []annotate.DefinedTool
+// look finds the tools that give the capability.
+func (w *walledWork) look(cfg *config.Config, need *switchboard.Requirement) error {
 	offer := switchboard.Offer{Server: w.server}
-	digests := map[string]string{}
 	for _, o := range w.walled.Offered() {
 		offer.Tools = append(offer.Tools, o.Definition)
-		digests[o.Name] = o.Digest
+		w.digests[o.Name] = o.Digest
 	}
-	source := []catalog.Source{{Offer: offer, Class: w.row.Class, Trust: w.row.Trust}}
-	for _, t := range catalog.Build(source, nil, cfg.Taxonomy).Tools() {
+	w.source = catalog.Source{Offer: offer, Class: w.row.Class, Trust: w.row.Trust}
+	var defined []annotate.DefinedTool
+	for _, t := range catalog.Build([]catalog.Source{w.source}, nil, cfg.Taxonomy).Tools() {
 		defined = append(defined, annotate.DefinedTool{Name: t.ID.Name, Definition: t.Definition, Digest: t.Digest})
 	}
-	surest := 0
 	for _, s := range annotate.Suggest(annotate.ToolServer{Name: string(w.server), Tools: defined}, cfg.Taxonomy) {
 		if s.Capability == nil || !gives(s.Capability, need, cfg.Taxonomy) {
 			continue
 		}
-		surest = max(surest, s.Confidence)
+		w.confidence = max(w.confidence, s.Confidence)
 		row, ok := s.Row()
 		if !ok || s.Confidence < minConfidence || len(w.rows) == maxTools {
 			continue
@@ -195,12 +197,17 @@ func (w *walledWork) label(ctx context.Context, cfg *config.Config, need *switch
 		w.rows = append(w.rows, row)
 		w.labels[s.Tool] = s.Capability.String()
 	}
-	switch {
-	case len(w.rows) == 0 && surest > 0:
-		return fmt.Errorf("its likeliest tool for %s has a confidence of %s, and needs %s", w.d.Capability, hundredths(surest), hundredths(minConfidence))
-	case len(w.rows) == 0:
+	if w.confidence == 0 {
 		return fmt.Errorf("none of its %d tools seems to give %s", len(defined), w.d.Capability)
 	}
+	return nil
+}
+
+// Confidence implements Work.
+func (w *walledWork) Confidence() int { return w.confidence }
+
+// Label implements Work.
+func (w *walledWork) Label(ctx context.Context) error {
 	if err := w.writeLabels(""); err != nil {
 		return err
 	}
@@ -208,14 +215,14 @@ func (w *walledWork) label(ctx context.Context, cfg *config.Config, need *switch
 	if err != nil {
 		return err
 	}
-	built := catalog.Build(source, labelled.Overlays, labelled.Taxonomy)
+	built := catalog.Build([]catalog.Source{w.source}, labelled.Overlays, labelled.Taxonomy)
 	for name := range w.labels {
 		id := switchboard.ToolID{Server: w.server, Name: name}
 		tool, ok := built.Tool(id)
 		if !ok {
 			return fmt.Errorf("the catalog does not take the tool %s", id)
 		}
-		w.tools = append(w.tools, verification.KnownTool{Tool: tool, Digest: digests[name], Examples: labelled.Overlays[id].Examples})
+		w.tools = append(w.tools, verification.KnownTool{Tool: tool, Digest: w.digests[name], Examples: labelled.Overlays[id].Examples})
 	}
 	slices.SortFunc(w.tools, func(a, b verification.KnownTool) int { return strings.Compare(a.ID.Name, b.ID.Name) })
 	return nil
