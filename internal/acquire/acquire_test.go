@@ -442,3 +442,52 @@ func (k killer) Start(context.Context, *Dossier, *Candidate) (Work, error) {
 	k.kill()
 	return nil, context.Canceled
 }
+
+// A slow workshop takes longer to start a program than the right to work on dossiers lasts.
+type slow struct{ *plant }
+
+func (s slow) Start(ctx context.Context, d *Dossier, c *Candidate) (Work, error) {
+	select {
+	case <-time.After(2 * time.Minute):
+		return s.plant.Start(ctx, d, c)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func TestTheRightToWorkIsRenewedDuringAPhaseAndWithoutItTheWorkEnds(t *testing.T) {
+	for name, tt := range map[string]struct {
+		lostAt time.Duration // 0 is never
+		want   Status
+	}{"kept": {0, Waiting}, "lost": {time.Minute, Working}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPlant(t)
+				p.o.Workshop = slow{p}
+				var renewed []time.Duration // since the start
+				began := time.Now()
+				p.o.Mine = func(context.Context) bool {
+					renewed = append(renewed, time.Since(began))
+					return tt.lostAt == 0 || time.Since(began) < tt.lostAt
+				}
+				ctx, end := context.WithCancel(t.Context())
+				defer end()
+				go p.Run(ctx)
+				d, err := p.Ask(t.Context(), "acme", "read time", agent, "a reason")
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(3 * time.Minute)
+				synctest.Wait()
+				if now, _, err := p.load(t.Context(), d.ID); err != nil || now.Status != tt.want {
+					t.Errorf("it is %+v, %v", now, err)
+				}
+				for i := 1; i < len(renewed); i++ {
+					if renewed[i]-renewed[i-1] > 10*time.Second {
+						t.Errorf("nothing was renewed between %s and %s", renewed[i-1], renewed[i])
+					}
+				}
+			})
+		})
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/proposal"
@@ -72,10 +73,34 @@ func (k *Keeper) Run(ctx context.Context) {
 		if !k.o.Mine(ctx) {
 			continue
 		}
-		if err := k.WorkAll(ctx); err != nil && ctx.Err() == nil {
+		if err := k.workWhileMine(ctx); err != nil && ctx.Err() == nil {
 			k.o.Log.Warn("dossiers could not be worked on", "err", err)
 		}
 	}
+}
+
+// workWhileMine is WorkAll, and renews the right to it meanwhile: a phase can take longer than the right lasts. The work ends if another process has the right.
+func (k *Keeper) workWhileMine(ctx context.Context) error {
+	ctx, end := context.WithCancel(ctx)
+	var renewing sync.WaitGroup
+	renewing.Go(func() {
+		tick := time.NewTicker(lookEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if !k.o.Mine(ctx) {
+				end()
+				return
+			}
+		}
+	})
+	defer renewing.Wait()
+	defer end()
+	return k.WorkAll(ctx)
 }
 
 // WorkAll does the phases of all dossiers that wait for that. What a killed process has begun begins anew.
