@@ -48,7 +48,7 @@ func whyNone(d *Dossier) string {
 		case c.Why != "":
 			all = append(all, c.Name+" is not taken: "+c.Why)
 		case c.Unclear != "":
-			all = append(all, c.Name+" is taken only if an officer names it: "+c.Unclear)
+			all = append(all, c.Name+" cannot be told from another one: "+c.Unclear+"; an officer can name it")
 		}
 	}
 	for _, h := range d.Here {

@@ -244,8 +244,12 @@ func (k *Keeper) answer(ctx context.Context, by *switchboard.Officer, d *Dossier
 	if d.Seeker.Request == "" {
 		return
 	}
+	done := ""
+	if d.Status == Deployed {
+		done = "the tool is in force, and "
+	}
 	if err := k.o.Answer(ctx, by, d, r); err != nil {
-		d.Notes = append(d.Notes, ReviewNote{By: ownName, Answer: r.Answer, Text: shorten("the request " + d.Seeker.Request + " still waits: " + spellError(err)), At: now()})
+		d.Notes = append(d.Notes, ReviewNote{By: ownName, Answer: r.Answer, Text: shorten(done + "the request " + d.Seeker.Request + " still waits: " + spellError(err)), At: now()})
 	}
 }
 

@@ -29,7 +29,7 @@ func TestAServerIsRatedByWhatItSaysOfItself(t *testing.T) {
 		e := registry.Entry{Name: "io.github.alice/graph-archive", Title: tt.title, Description: tt.words}
 		for i := range needs {
 			c, ok := (&CatalogResearcher{}).rate(&e, &needs[i], tax)
-			if got := ok && c.Confidence >= minConfidence; got != (needs[i].String() == tt.want) {
+			if got := ok && c.Confidence == worthOfBoth; got != (needs[i].String() == tt.want) {
 				t.Errorf("%q for %s: %d", tt.words, needs[i].String(), c.Confidence)
 			}
 		}

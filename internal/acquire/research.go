@@ -146,7 +146,7 @@ func (r *CatalogResearcher) Registries(ctx context.Context, tenant switchboard.T
 	asked := 0
 	for i := range found {
 		switch c := &found[i]; {
-		case c.Why != "" || c.Confidence < minConfidence && c.Name != only:
+		case c.Why != "":
 		case asked == maxAsked:
 			c.Why = fmt.Sprintf("nobody has asked npm whether its package belongs to it: npm is asked about %d servers at most; an officer can name this one", maxAsked)
 		default:
