@@ -15,8 +15,8 @@ const minConfidence = 70
 
 // pickCandidate is the gate of research. It returns the candidate to try, or why there is none. A tool that is here comes before any server of a registry. Where an officer has named
 // the one to try, no confidence and no name that looks like another one stands against it.
-func pickCandidate(d *Dossier) (c *Candidate, why string) {
-	var best, surest *Candidate
+func pickCandidate(d *Dossier) (c *Prospect, why string) {
+	var best, surest *Prospect
 	for i := range d.Candidates {
 		c := &d.Candidates[i]
 		if d.Only != "" && c.Name != d.Only {
@@ -54,7 +54,7 @@ func pickCandidate(d *Dossier) (c *Candidate, why string) {
 	return nil, fmt.Sprintf("no candidate has a confidence of %s; the likeliest, %s, has %s", hundredths(minConfidence), surest.Name, hundredths(surest.Confidence))
 }
 
-func (c *Candidate) here() bool { return c.Registry == "" }
+func (c *Prospect) here() bool { return c.Registry == "" }
 
 func hundredths(n int) string { return fmt.Sprintf("%d.%02d", n/100, n%100) }
 
@@ -110,8 +110,8 @@ const (
 // ReviewAnswers are all answers.
 var ReviewAnswers = []ReviewAnswer{AnswerYes, AnswerNo, AnswerChanges}
 
-// judgeReview refuses what nobody may say about a dossier at an instant. Whose yes counts is decided by the proposal: never that of who has asked.
-func judgeReview(d *Dossier, r *Review, now time.Time) error {
+// judgeReview refuses an answer that no person may give to a dossier at an instant. The proposal decides which yes counts: never the one of the seeker.
+func judgeReview(d *Dossier, r *PersonReview, now time.Time) error {
 	switch status := d.StatusAt(now); {
 	case !slices.Contains(ReviewAnswers, r.Answer):
 		return refuse(switchboard.CodeBadArguments, "the answer is yes, no or changes")
@@ -124,7 +124,7 @@ func judgeReview(d *Dossier, r *Review, now time.Time) error {
 	case status.ended():
 		return refuse(switchboard.CodeProposal, "the dossier is %s", status)
 	case r.Answer == AnswerNo:
-		return nil // it ends at any time, also by who asked
+		return nil // it ends at any time, also if the seeker says it
 	case status != Waiting:
 		return refuse(switchboard.CodeProposal, "the dossier is %s: it has not passed the gate of %s, and nothing can be decided about it", status, d.Phase)
 	}

@@ -21,7 +21,7 @@ import (
 const (
 	group        = "dossiers" // of the store
 	storeTimeout = 5 * time.Second
-	lookEvery    = 5 * time.Second // for what other replicas were asked
+	lookEvery    = 5 * time.Second // other replicas open dossiers too
 )
 
 // A Store keeps dossiers. See store.Store.
@@ -37,14 +37,14 @@ type Options struct {
 	Research Researcher
 	Workshop Workshop
 
-	// Propose makes a proposal for who asks; officer is nil for an agent. Vote and Apply are those of proposal.Keeper; RollBack takes back one that was applied.
+	// Propose makes a proposal for the seeker; officer is nil for an agent. For Vote and Apply, see proposal.Keeper; RollBack takes back one that was applied.
 	Propose  func(ctx context.Context, who proposal.Proposer, officer *switchboard.Officer, d *proposal.Draft) (*proposal.KeptProposal, error)
 	Vote     func(ctx context.Context, by *switchboard.Officer, id string, yes bool, note string) (*proposal.KeptProposal, error)
 	Apply    func(ctx context.Context, by *switchboard.Officer, id string) (*proposal.KeptProposal, error)
 	RollBack func(ctx context.Context, by *switchboard.Officer, id, note string) (*proposal.KeptProposal, error)
 
 	// Answer gives or refuses the capability to the agent that has asked. It is called only for a dossier with a request.
-	Answer func(ctx context.Context, by *switchboard.Officer, d *Dossier, r *Review) error
+	Answer func(ctx context.Context, by *switchboard.Officer, d *Dossier, r *PersonReview) error
 
 	// InForce waits until the tool is let in with that definition. The error says why it is not.
 	InForce func(ctx context.Context, tool switchboard.ToolID, digest string) error
@@ -129,7 +129,7 @@ func (k *Keeper) ask(ctx context.Context, tenant switchboard.TenantID, capabilit
 // begin puts the dossier before its first phase.
 func (d *Dossier) begin(who Seeker, reason string) {
 	d.Seeker, d.Reason, d.Phase, d.Status, d.Until = who, reason, Research, Working, time.Time{}
-	d.FoundParts, d.Passages = FoundParts{Here: []FoundTool{}, Candidates: []Candidate{}, Notices: []string{}, Tools: []TriedTool{}}, []Passage{}
+	d.FoundParts, d.Passages = FoundParts{Here: []HereTool{}, Candidates: []Prospect{}, Notices: []string{}, Tools: []TriedTool{}}, []GateOutcome{}
 }
 
 // put stores a dossier, tells of it, and wakes who works.
@@ -187,8 +187,8 @@ func (k *Keeper) Of(ctx context.Context, tenant switchboard.TenantID, capability
 	return newest, nil
 }
 
-// A Review is what a person says about a dossier that waits.
-type Review struct {
+// A PersonReview is what a person says about a dossier that waits.
+type PersonReview struct {
 	Answer ReviewAnswer  `json:"answer" enum:"yes,no,changes" doc:"yes: make the change, and give the capability. no: end it. changes: who asked reads the note, and can ask again."`
 	Note   string        `json:"note,omitempty" maxLength:"2000" doc:"Words for who asked. No and changes need them."`
 	Scope  string        `json:"scope,omitempty" enum:"run,task" doc:"Of a yes: for the run that asked (the default), or for all runs of its task."`
@@ -197,7 +197,7 @@ type Review struct {
 
 // Review records what a person says. A yes votes for the proposal of the dossier. If that was the last yes that it needs, the proposal is applied, the tools must be let in with the
 // definitions that were tried, and the capability is given to the agent that asked. The error is a *switchboard.Error: SB-CONF-004 if the change was taken back.
-func (k *Keeper) Review(ctx context.Context, by *switchboard.Officer, id string, r *Review) (*Dossier, error) {
+func (k *Keeper) Review(ctx context.Context, by *switchboard.Officer, id string, r *PersonReview) (*Dossier, error) {
 	d, version, err := k.find(ctx, by, id)
 	if err != nil {
 		return nil, err
@@ -231,7 +231,7 @@ func (k *Keeper) Review(ctx context.Context, by *switchboard.Officer, id string,
 func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
 // endProposal refuses the proposal of a dossier that a person does not want as it is.
-func (k *Keeper) endProposal(ctx context.Context, by *switchboard.Officer, d *Dossier, r *Review) error {
+func (k *Keeper) endProposal(ctx context.Context, by *switchboard.Officer, d *Dossier, r *PersonReview) error {
 	if d.Proposal == "" {
 		return nil
 	}
@@ -240,7 +240,7 @@ func (k *Keeper) endProposal(ctx context.Context, by *switchboard.Officer, d *Do
 }
 
 // deploy makes the change of a dossier. A yes that is not the last one that is needed changes nothing yet.
-func (k *Keeper) deploy(ctx context.Context, by *switchboard.Officer, d *Dossier, r *Review) error {
+func (k *Keeper) deploy(ctx context.Context, by *switchboard.Officer, d *Dossier, r *PersonReview) error {
 	p, err := k.o.Vote(ctx, by, d.Proposal, true, r.Note)
 	if err != nil {
 		return err
@@ -276,7 +276,7 @@ const ownName = "Switchboard"
 const inForceTime = 20 * time.Second // for the program of a new server to start, and its tools to be let in
 
 // recordReview writes the receipt of a person's answer.
-func (k *Keeper) recordReview(ctx context.Context, by *switchboard.Officer, d *Dossier, r *Review) error {
+func (k *Keeper) recordReview(ctx context.Context, by *switchboard.Officer, d *Dossier, r *PersonReview) error {
 	outcome := receipt.OK
 	if r.Answer != AnswerYes {
 		outcome = receipt.Refused

@@ -39,7 +39,7 @@ func NewCatalogResearcher(o CatalogResearcherOptions) *CatalogResearcher {
 }
 
 // Here implements Researcher.
-func (r *CatalogResearcher) Here(_ context.Context, tenant switchboard.TenantID, capability string) ([]FoundTool, error) {
+func (r *CatalogResearcher) Here(_ context.Context, tenant switchboard.TenantID, capability string) ([]HereTool, error) {
 	need, err := r.o.Need(tenant, capability)
 	if err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func (r *CatalogResearcher) Here(_ context.Context, tenant switchboard.TenantID,
 	if t == nil {
 		return nil, fmt.Errorf("there is no tenant %s", tenant)
 	}
-	found := []FoundTool{}
+	found := []HereTool{}
 	unlabelled, outOfUse := map[switchboard.ServerID][]annotate.DefinedTool{}, map[switchboard.ToolID]string{}
 	for _, tool := range tools {
 		bound := slices.Contains(t.Servers, tool.ID.Server)
@@ -61,7 +61,7 @@ func (r *CatalogResearcher) Here(_ context.Context, tenant switchboard.TenantID,
 			continue
 		}
 		if why := whyNot(tool, need, bound, cfg.Taxonomy); why != "" {
-			f := FoundTool{Tool: tool.ID, Why: why}
+			f := HereTool{Tool: tool.ID, Why: why}
 			if !bound {
 				f.Tool = switchboard.ToolID{} // neither the tenant's officers nor its agents know of it
 			}
@@ -73,7 +73,7 @@ func (r *CatalogResearcher) Here(_ context.Context, tenant switchboard.TenantID,
 	for _, id := range slices.Sorted(maps.Keys(unlabelled)) {
 		for _, s := range annotate.Suggest(annotate.ToolServer{Name: string(id), Tools: unlabelled[id]}, cfg.Taxonomy) {
 			if s.Capability != nil && gives(s.Capability, need, cfg.Taxonomy) {
-				f := FoundTool{Tool: switchboard.ToolID{Server: id, Name: s.Tool}, Why: "it has no label", Confidence: s.Confidence, Label: true}
+				f := HereTool{Tool: switchboard.ToolID{Server: id, Name: s.Tool}, Why: "it has no label", Confidence: s.Confidence, Label: true}
 				if why := outOfUse[f.Tool]; why != "" {
 					f.Why, f.Label = f.Why+", and "+why, false
 				}
@@ -110,7 +110,7 @@ func standingOf(tool *switchboard.Tool) string {
 }
 
 // Registries implements Researcher.
-func (r *CatalogResearcher) Registries(ctx context.Context, tenant switchboard.TenantID, capability, only string) (found []Candidate, notices []string, err error) {
+func (r *CatalogResearcher) Registries(ctx context.Context, tenant switchboard.TenantID, capability, only string) (found []Prospect, notices []string, err error) {
 	need, err := r.o.Need(tenant, capability)
 	if err != nil {
 		return nil, nil, err
@@ -139,7 +139,7 @@ func (r *CatalogResearcher) Registries(ctx context.Context, tenant switchboard.T
 			found = append(found, c)
 		}
 	}
-	slices.SortStableFunc(found, func(a, b Candidate) int {
+	slices.SortStableFunc(found, func(a, b Prospect) int {
 		return cmp.Or(cmp.Compare(named(b.Name == only), named(a.Name == only)), b.Confidence-a.Confidence, strings.Compare(a.Name, b.Name))
 	})
 	asked := 0
@@ -157,9 +157,9 @@ func (r *CatalogResearcher) Registries(ctx context.Context, tenant switchboard.T
 	return found, notices, nil
 }
 
-// clearUp decides which of two candidates with names that look alike is the original: the one whose package says that it belongs to it, if the package of the other one says that
-// it belongs to somebody else. A package that says nothing, or that npm could not be asked about, is no such evidence: whoever imitates it would win.
-func clearUp(found []Candidate) {
+// clearUp decides which of two candidates with names that look alike is the original: its package says that it belongs to it, and the package of the other one says that it belongs to
+// another server. A package that says nothing, or that npm could not be asked about, is no such evidence: its imitation would win.
+func clearUp(found []Prospect) {
 	for i := range found {
 		c := &found[i]
 		if c.Integrity == "" || c.seen.mustName || len(c.seen.alike) == 0 {
@@ -171,8 +171,8 @@ func clearUp(found []Candidate) {
 	}
 }
 
-// isDisowned reports whether each candidate with the name, of which there is one at least, has a package that says that it belongs to another server.
-func isDisowned(found []Candidate, name string) bool {
+// isDisowned reports whether there are candidates with the name, and all of their packages say that they belong to another server.
+func isDisowned(found []Prospect, name string) bool {
 	is := false
 	for i := range found {
 		if c := &found[i]; c.Name == name || c.Package == name {
@@ -207,7 +207,7 @@ func configuredNames(cfg *config.Config) (names []string) {
 }
 
 // rate says how sure it is that a server of a registry gives the capability, by its name and its words. ok is false if nothing speaks for it.
-func (r *CatalogResearcher) rate(e *registry.Entry, need *switchboard.Requirement, tax *switchboard.Taxonomy) (c Candidate, ok bool) {
+func (r *CatalogResearcher) rate(e *registry.Entry, need *switchboard.Requirement, tax *switchboard.Taxonomy) (c Prospect, ok bool) {
 	confidence := 0
 	for _, d := range readings(e) {
 		for _, s := range annotate.Suggest(annotate.ToolServer{Name: d.Name, Tools: []annotate.DefinedTool{d}}, tax) {
@@ -221,14 +221,14 @@ func (r *CatalogResearcher) rate(e *registry.Entry, need *switchboard.Requiremen
 			}
 		}
 	}
-	c = Candidate{
+	c = Prospect{
 		Name: e.Name, Registry: e.Registry, Title: e.Title, Words: e.Description, Package: e.Package.Name, Version: e.Package.Version, Secrets: e.Secrets, Hosts: e.Hosts,
 		Confidence: confidence, Why: e.Obstacle,
 	}
 	return c, confidence > 0
 }
 
-// readings returns what a server of a registry says of itself as the definitions of tools: its words can begin with what it does ("Search the web"), or name it ("Web search for agents").
+// readings returns what a server of a registry says of itself as the definitions of tools: its words can begin with its act ("Search the web"), or name it ("Web search for agents").
 func readings(e *registry.Entry) (all []annotate.DefinedTool) {
 	words := strings.TrimPrefix(e.Title+". "+e.Description, ". ")
 	names := []string{"tool"}
@@ -252,7 +252,7 @@ const maxReadings = 6
 
 // addRemarks adds what people should know about an entry. One that imitates a configured server is not taken. One that seems to imitate another entry, or that nothing tells apart from
 // it, is taken only if an officer names it.
-func addRemarks(c *Candidate, e *registry.Entry, remarks []registry.Remark, configured []string) {
+func addRemarks(c *Prospect, e *registry.Entry, remarks []registry.Remark, configured []string) {
 	for _, m := range append(slices.Clone(e.Remarks), remarks...) {
 		if m.Registry != e.Registry || m.Entry != e.Name || m.Version != e.Version {
 			continue
@@ -263,7 +263,7 @@ func addRemarks(c *Candidate, e *registry.Entry, remarks []registry.Remark, conf
 			if slices.Contains(configured, m.Other) {
 				c.Why = cmp.Or(c.Why, m.Text)
 			}
-			c.Unclear, c.seen.mustName = cmp.Or(c.Unclear, m.Text), true // who owns a scope is a hint alone, and whoever imitates can have one
+			c.Unclear, c.seen.mustName = cmp.Or(c.Unclear, m.Text), true // a scope is a hint alone: an imitation can have one, too
 		case registry.RuleAlike:
 			c.Unclear = cmp.Or(c.Unclear, m.Text)
 			c.seen.alike = append(c.seen.alike, m.Other)
@@ -274,7 +274,7 @@ func addRemarks(c *Candidate, e *registry.Entry, remarks []registry.Remark, conf
 }
 
 // checkPackage asks npm what the package says of itself.
-func (r *CatalogResearcher) checkPackage(ctx context.Context, c *Candidate) {
+func (r *CatalogResearcher) checkPackage(ctx context.Context, c *Prospect) {
 	facts, err := r.o.Facts(ctx, packagelock.Spec{Name: c.Package, Version: c.Version})
 	if err == nil {
 		err = registry.OwnsPackage(registry.Entry{Name: c.Name, Package: packagelock.Spec{Name: c.Package, Version: c.Version}}, facts.McpName)

@@ -49,7 +49,7 @@ func newAcquisitions(a *App) *acquire.Keeper {
 			Editor: a.admin.editor, MakeLock: npm.MakeLock, StartWalled: a.verifier.StartWalled, Config: func() *config.Config { return a.state.Load().config }, Need: need,
 		}),
 		Propose: a.admin.proposals.Create, Vote: a.admin.proposals.Decide, Apply: a.admin.proposals.Apply, RollBack: a.admin.proposals.RollBack,
-		Answer: func(ctx context.Context, by *switchboard.Officer, d *acquire.Dossier, r *acquire.Review) error {
+		Answer: func(ctx context.Context, by *switchboard.Officer, d *acquire.Dossier, r *acquire.PersonReview) error {
 			return answerRequest(ctx, a, by, d, r)
 		},
 		InForce: func(ctx context.Context, tool switchboard.ToolID, digest string) error {
@@ -95,7 +95,7 @@ func neededRequirement(a *App, tenant switchboard.TenantID, capability string) (
 }
 
 // answerRequest gives or refuses the capability to the agent that has asked.
-func answerRequest(ctx context.Context, a *App, by *switchboard.Officer, d *acquire.Dossier, r *acquire.Review) error {
+func answerRequest(ctx context.Context, a *App, by *switchboard.Officer, d *acquire.Dossier, r *acquire.PersonReview) error {
 	wish := approvals.DecisionWish{Act: approval.ActApprove, Note: r.Note, Grant: approval.Grant{Scope: r.Scope}}
 	if r.For > 0 {
 		wish.Grant.Until = time.Now().Add(r.For)
@@ -140,13 +140,13 @@ func whyNotIn(v *admission.PinVerdict, digest string) string {
 	return ""
 }
 
-// seekAcquisition opens a dossier for what an agent has asked for and nothing offers. The request stays, whatever becomes of the dossier.
+// seekAcquisition opens a dossier for a capability that an agent has asked for and nothing offers. The request stays in any case.
 func seekAcquisition(ctx context.Context, a *App, r *approval.Request, reason string) {
 	if !canAcquire(a) {
 		return
 	}
 	if _, err := neededRequirement(a, r.Asker.Tenant, r.Target.Capability); err != nil {
-		return // a name that nothing defines: nobody knows what to look for
+		return // a name that nothing defines cannot be looked for
 	}
 	if _, err := a.admin.acquisitions.Ask(ctx, r.Asker.Tenant, r.Target.Capability, seekerOf(r), reason); err != nil {
 		a.log.Warn("no dossier was opened for a request", "request", r.ID(), "err", err)
@@ -160,7 +160,7 @@ func seekerOf(r *approval.Request) acquire.Seeker {
 	return acquire.Seeker{ID: r.Asker.Principal, Auth: r.Asker.Auth, Agent: true, Task: r.Asker.Task, Request: r.ID()}
 }
 
-// progressOf says to an agent how it stands with what it has asked for.
+// progressOf says to an agent how its request stands.
 func progressOf(ctx context.Context, a *App, r *approval.Request) (progress, note string) {
 	if !canAcquire(a) {
 		return "", ""

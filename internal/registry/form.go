@@ -17,7 +17,7 @@ const maxDepth = 32
 
 var errForm = errors.New("this is not JSON in the form of the registry API v0.1; check the address or the file in registries")
 
-// A rawPage is a page whose entries have not been read.
+// A rawPage is a page with entries that have not been read.
 type rawPage struct {
 	items  []jsontext.Value
 	list   bool // it has the form of the API

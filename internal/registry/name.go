@@ -39,7 +39,7 @@ func CheckNames(entries []Entry, configured []string) []Remark {
 }
 
 // OwnsPackage returns an error unless the package says itself that it belongs to the entry. mcpName is the member of that name in the package's package.json
-// (npm.PackageFacts); whoever can publish the package writes it.
+// (npm.PackageFacts); the publisher of the package writes it.
 func OwnsPackage(e Entry, mcpName string) error {
 	switch {
 	case e.Package.Name == "":

@@ -5,7 +5,7 @@
 //
 //	{"servers": [{"server": {…}, "_meta": {…}}], "metadata": {"nextCursor": "…"}}
 //
-// Each server is a server.json. A file may also hold an array of these, or one. Whoever publishes a server.json is a stranger. So an [Entry] has narrow fields alone: names,
+// Each server is a server.json. A file may also hold an array of these, or one. The publisher of a server.json is a stranger. So an [Entry] has narrow fields alone: names,
 // versions, hosts and two short texts. Commands, arguments, values of variables and mounts never leave this package; a [Remark] says that they were there. What a server.json
 // says is a claim. [CheckNames] judges the names, and [OwnsPackage] compares them with the package itself.
 //
@@ -48,7 +48,7 @@ const (
 	pageSize   = "100"
 )
 
-// bounds are those of one reading.
+// bounds limit one reading.
 type bounds struct {
 	pages, entries, bytes int
 	time, requestTime     time.Duration
