@@ -28,9 +28,9 @@ var (
 type plant struct {
 	t *testing.T
 	*Keeper
-	found    []Candidate
-	here     []FoundTool
-	started  Candidate
+	found    []Prospect
+	here     []HereTool
+	started  Prospect
 	startErr error
 	sure     int // by the definitions
 	labelErr error
@@ -49,15 +49,15 @@ type plant struct {
 	receipts                           []*receipt.Receipt
 }
 
-func (p *plant) Here(context.Context, switchboard.TenantID, string) ([]FoundTool, error) {
+func (p *plant) Here(context.Context, switchboard.TenantID, string) ([]HereTool, error) {
 	return p.here, nil
 }
 
-func (p *plant) Registries(context.Context, switchboard.TenantID, string, string) ([]Candidate, []string, error) {
+func (p *plant) Registries(context.Context, switchboard.TenantID, string, string) ([]Prospect, []string, error) {
 	return slices.Clone(p.found), nil, nil
 }
 
-func (p *plant) Start(_ context.Context, _ *Dossier, c *Candidate) (Work, error) {
+func (p *plant) Start(_ context.Context, _ *Dossier, c *Prospect) (Work, error) {
 	p.started = *c
 	if p.startErr != nil {
 		return nil, p.startErr
@@ -80,7 +80,7 @@ func (w plantWork) Close()                      { w.p.closed++ }
 // newPlant returns a plant in which each gate is passed.
 func newPlant(t *testing.T) *plant {
 	p := &plant{
-		t: t, needed: 1, sure: 90, found: []Candidate{{Name: "io.github.alice/clock", Registry: "corp", Package: "@alice/clock", Version: "1.0.0", Confidence: 90}},
+		t: t, needed: 1, sure: 90, found: []Prospect{{Name: "io.github.alice/clock", Registry: "corp", Package: "@alice/clock", Version: "1.0.0", Confidence: 90}},
 		tried: []TriedTool{{Tool: tool, Digest: "d1", Label: "read time", Risk: switchboard.RiskLow, Score: 850, Verified: true, Took: 12, Errors: []string{"a missing argument gets an honest answer"}}},
 	}
 	p.Keeper = New(Options{
@@ -114,7 +114,7 @@ func newPlant(t *testing.T) *plant {
 			p.rolledBack++
 			return nil, nil
 		},
-		Answer: func(_ context.Context, by *switchboard.Officer, d *Dossier, r *Review) error {
+		Answer: func(_ context.Context, by *switchboard.Officer, d *Dossier, r *PersonReview) error {
 			if p.askErr != nil {
 				return p.askErr
 			}
@@ -150,7 +150,7 @@ func (p *plant) walk(who Seeker) *Dossier {
 func TestADossierGoesThroughEachGateToAPersonsYes(t *testing.T) {
 	p := newPlant(t)
 	d := p.walk(agent)
-	var passed []Phase
+	var passed []SearchPhase
 	for _, g := range d.Passages {
 		if g.Passed && g.Receipt != "" {
 			passed = append(passed, g.Phase)
@@ -159,7 +159,7 @@ func TestADossierGoesThroughEachGateToAPersonsYes(t *testing.T) {
 	if d.Status != Waiting || d.Proposal != "p1" || !slices.Equal(passed, Phases) || p.closed != 1 || p.applied != 0 {
 		t.Fatalf("%+v, closed %d", d, p.closed)
 	}
-	d, err := p.Review(t.Context(), lea, d.ID, &Review{Answer: AnswerYes, Note: "fine"})
+	d, err := p.Review(t.Context(), lea, d.ID, &PersonReview{Answer: AnswerYes, Note: "fine"})
 	if err != nil || d.Status != Deployed || p.applied != 1 || !slices.Equal(p.answers, []string{"lea yes r-1"}) {
 		t.Errorf("%+v, %v, answers %q", d, err, p.answers)
 	}
@@ -177,14 +177,14 @@ func TestADossierGoesThroughEachGateToAPersonsYes(t *testing.T) {
 func TestNothingPassesAGateThatItMustNotPass(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*plant)
-		phase  Phase
+		phase  SearchPhase
 		why    string
 	}{
 		"confidence 0.69":  {func(p *plant) { p.sure = 69 }, Research, "its likeliest tool for read time has a confidence of 0.69, and needs 0.70"},
 		"a look-alike":     {func(p *plant) { p.found[0].Why = "it looks like another one" }, Research, "it looks like another one"},
 		"nothing is found": {func(p *plant) { p.found = nil }, Research, "no tool here and no server of a registry"},
 		"here, out of bounds": {func(p *plant) {
-			p.found, p.here = nil, []FoundTool{{Tool: tool, Why: "it is outside of the tenant's bound"}}
+			p.found, p.here = nil, []HereTool{{Tool: tool, Why: "it is outside of the tenant's bound"}}
 		}, Research, "clock/now is here: it is outside of the tenant's bound"},
 		"a server does not start":  {func(p *plant) { p.startErr = errors.New("it does not start in strict walls: exit 1") }, Research, "it does not start in strict walls: exit 1"},
 		"files that are not valid": {func(p *plant) { p.labelErr = errors.New("overlays/clock.yaml:3:1: no such key") }, Implement, "no such key"},
@@ -214,7 +214,7 @@ func TestNothingPassesAGateThatItMustNotPass(t *testing.T) {
 			if !strings.Contains(d.Progress(time.Now()), tt.why) || !strings.Contains(d.Text(time.Now()), tt.why) {
 				t.Errorf("the agent hears %q; a person reads\n%s", d.Progress(time.Now()), d.Text(time.Now()))
 			}
-			if _, err := p.Review(t.Context(), lea, d.ID, &Review{Answer: AnswerYes}); err == nil || p.applied+p.votes+len(p.answers) > 0 {
+			if _, err := p.Review(t.Context(), lea, d.ID, &PersonReview{Answer: AnswerYes}); err == nil || p.applied+p.votes+len(p.answers) > 0 {
 				t.Errorf("a yes was taken: %v", err)
 			}
 		})
@@ -224,20 +224,20 @@ func TestNothingPassesAGateThatItMustNotPass(t *testing.T) {
 func TestAReviewThatMustNotCountChangesNothing(t *testing.T) {
 	for name, tt := range map[string]struct {
 		by     *switchboard.Officer
-		review Review
+		review PersonReview
 		after  time.Duration
 		change func(*plant)
 		why    string
 	}{
-		"of another tenant":           {by: uma, review: Review{Answer: AnswerYes}, why: "there is no dossier of that id that you may see"},
-		"too late":                    {by: lea, review: Review{Answer: AnswerYes}, after: 7 * 24 * time.Hour, why: "the review was due until"},
-		"by who has proposed":         {by: lea, review: Review{Answer: AnswerYes}, change: func(p *plant) { p.voteErr = refuse(switchboard.CodeNotAuthorized, "you proposed it") }, why: "you proposed it"},
-		"no without a note":           {by: lea, review: Review{Answer: AnswerNo}, why: "needs a note"},
-		"changes without a note":      {by: lea, review: Review{Answer: AnswerChanges, Note: " \n"}, why: "needs a note"},
-		"perhaps":                     {by: lea, review: Review{Answer: "perhaps"}, why: "yes, no or changes"},
-		"a note of 1 MB":              {by: lea, review: Review{Answer: AnswerNo, Note: strings.Repeat("a", 1<<20)}, why: "at most 2000"},
-		"the change is not made":      {by: lea, review: Review{Answer: AnswerYes}, change: func(p *plant) { p.applyErr = refuse(switchboard.CodeProposal, "the proposal is stale") }, why: "stale"},
-		"another definition in force": {by: lea, review: Review{Answer: AnswerYes}, change: func(p *plant) { p.forceErr = errors.New("it offers another definition") }, why: "the change was taken back"},
+		"of another tenant":           {by: uma, review: PersonReview{Answer: AnswerYes}, why: "there is no dossier of that id that you may see"},
+		"too late":                    {by: lea, review: PersonReview{Answer: AnswerYes}, after: 7 * 24 * time.Hour, why: "the review was due until"},
+		"by who has proposed":         {by: lea, review: PersonReview{Answer: AnswerYes}, change: func(p *plant) { p.voteErr = refuse(switchboard.CodeNotAuthorized, "you proposed it") }, why: "you proposed it"},
+		"no without a note":           {by: lea, review: PersonReview{Answer: AnswerNo}, why: "needs a note"},
+		"changes without a note":      {by: lea, review: PersonReview{Answer: AnswerChanges, Note: " \n"}, why: "needs a note"},
+		"perhaps":                     {by: lea, review: PersonReview{Answer: "perhaps"}, why: "yes, no or changes"},
+		"a note of 1 MB":              {by: lea, review: PersonReview{Answer: AnswerNo, Note: strings.Repeat("a", 1<<20)}, why: "at most 2000"},
+		"the change is not made":      {by: lea, review: PersonReview{Answer: AnswerYes}, change: func(p *plant) { p.applyErr = refuse(switchboard.CodeProposal, "the proposal is stale") }, why: "stale"},
+		"another definition in force": {by: lea, review: PersonReview{Answer: AnswerYes}, change: func(p *plant) { p.forceErr = errors.New("it offers another definition") }, why: "the change was taken back"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -266,7 +266,7 @@ func TestAYesIsSaidAgainOnceTheChangeIsRolledOut(t *testing.T) {
 	d := p.walk(agent)
 	p.applyErr = refuse(switchboard.CodeNotChangedHere, "files are not changed here; roll this difference out:\n+x")
 	for range 2 {
-		_, err := p.Review(t.Context(), lea, d.ID, &Review{Answer: AnswerYes})
+		_, err := p.Review(t.Context(), lea, d.ID, &PersonReview{Answer: AnswerYes})
 		if own, ok := errors.AsType[*switchboard.Error](err); !ok || own.Code != switchboard.CodeNotChangedHere || !strings.Contains(own.Text, "+x") || !strings.Contains(own.Hint, "say yes again") {
 			t.Errorf("the error is %v", err)
 		}
@@ -275,7 +275,7 @@ func TestAYesIsSaidAgainOnceTheChangeIsRolledOut(t *testing.T) {
 		t.Errorf("%d votes, answers %q", p.votes, p.answers)
 	}
 	p.rolled = true
-	d, err := p.Review(t.Context(), lea, d.ID, &Review{Answer: AnswerYes})
+	d, err := p.Review(t.Context(), lea, d.ID, &PersonReview{Answer: AnswerYes})
 	if err != nil || d.Status != Deployed || p.votes != 1 || !slices.Equal(p.answers, []string{"lea yes r-1"}) {
 		t.Errorf("%+v, %v, %d votes, answers %q", d, err, p.votes, p.answers)
 	}
@@ -287,7 +287,7 @@ func TestWhoMayNotDecideTheRequestDecidesAboutTheDossier(t *testing.T) {
 		p := newPlant(t)
 		d := p.walk(agent)
 		p.askErr = refuse(switchboard.CodeNotAuthorized, "you do not hold the office approver")
-		d, err := p.Review(t.Context(), lea, d.ID, &Review{Answer: answer, Note: "a note"})
+		d, err := p.Review(t.Context(), lea, d.ID, &PersonReview{Answer: answer, Note: "a note"})
 		if err != nil || d.Status != want || !strings.Contains(d.Text(time.Now()), "the request r-1 still waits: you do not hold the office approver") {
 			t.Errorf("%s: %v\n%+v", answer, err, d)
 		}
@@ -301,7 +301,7 @@ func TestWhoMayNotDecideTheRequestDecidesAboutTheDossier(t *testing.T) {
 func TestChangesReachWhoHasAskedAndANewRequestBeginsAnew(t *testing.T) {
 	p := newPlant(t)
 	d := p.walk(agent)
-	if _, err := p.Review(t.Context(), lea, d.ID, &Review{Answer: AnswerChanges, Note: "which time zone?"}); err != nil {
+	if _, err := p.Review(t.Context(), lea, d.ID, &PersonReview{Answer: AnswerChanges, Note: "which time zone?"}); err != nil {
 		t.Fatal(err)
 	}
 	seen, err := p.Of(t.Context(), "acme", "read time", agent)
@@ -375,12 +375,12 @@ func TestWhatAYesHasLeftUndoneIsSaidToTheOfficer(t *testing.T) {
 	p := newPlant(t)
 	d := p.walk(agent)
 	p.stays = errors.New("the request has ended")
-	d, err := p.Review(t.Context(), lea, d.ID, &Review{Answer: AnswerYes, Note: "fine"})
+	d, err := p.Review(t.Context(), lea, d.ID, &PersonReview{Answer: AnswerYes, Note: "fine"})
 	if err != nil || d.Status != Deployed || d.Remainder() != "the tool is in force, and the request r-1 still waits: the request has ended" || d.LastNote().Text != "fine" {
 		t.Errorf("%+v, %v", d, err)
 	}
 	p = newPlant(t)
-	if d, err = p.Review(t.Context(), lea, p.walk(agent).ID, &Review{Answer: AnswerYes, Note: "fine"}); err != nil || d.Remainder() != "" || d.LastNote().Text != "fine" {
+	if d, err = p.Review(t.Context(), lea, p.walk(agent).ID, &PersonReview{Answer: AnswerYes, Note: "fine"}); err != nil || d.Remainder() != "" || d.LastNote().Text != "fine" {
 		t.Errorf("%+v, %v", d, err)
 	}
 }
@@ -438,7 +438,7 @@ type killer struct {
 	kill func()
 }
 
-func (k killer) Start(context.Context, *Dossier, *Candidate) (Work, error) {
+func (k killer) Start(context.Context, *Dossier, *Prospect) (Work, error) {
 	k.kill()
 	return nil, context.Canceled
 }
@@ -446,7 +446,7 @@ func (k killer) Start(context.Context, *Dossier, *Candidate) (Work, error) {
 // A slow workshop takes longer to start a program than the right to work on dossiers lasts.
 type slow struct{ *plant }
 
-func (s slow) Start(ctx context.Context, d *Dossier, c *Candidate) (Work, error) {
+func (s slow) Start(ctx context.Context, d *Dossier, c *Prospect) (Work, error) {
 	select {
 	case <-time.After(2 * time.Minute):
 		return s.plant.Start(ctx, d, c)

@@ -19,20 +19,20 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A Phase is a part of the way of a dossier. Each ends with a gate.
-type Phase string
+// A SearchPhase is a part of the way of a dossier. Each ends with a gate.
+type SearchPhase string
 
 // The phases, in their order.
 const (
-	Research  Phase = "research"
-	Implement Phase = "implement"
-	Validate  Phase = "validate"
-	Document  Phase = "document"
-	Deploy    Phase = "deploy"
+	Research  SearchPhase = "research"
+	Implement SearchPhase = "implement"
+	Validate  SearchPhase = "validate"
+	Document  SearchPhase = "document"
+	Deploy    SearchPhase = "deploy"
 )
 
 // Phases are all phases, in their order.
-var Phases = []Phase{Research, Implement, Validate, Document, Deploy}
+var Phases = []SearchPhase{Research, Implement, Validate, Document, Deploy}
 
 // A Status says how a dossier stands.
 type Status string
@@ -77,23 +77,23 @@ type Seeker struct {
 	Request    string             `json:"request,omitempty" doc:"The request for the capability, as the commands about approvals name it."`
 }
 
-// A FoundTool is a tool that is here already, and that nobody gets for the capability.
-type FoundTool struct {
+// A HereTool is a tool that is here already, and that nobody gets for the capability.
+type HereTool struct {
 	Tool       switchboard.ToolID `json:"tool,omitzero" doc:"Absent if the tenant may not know of it."`
 	Why        string             `json:"why" doc:"Why the task does not get it."`
 	Confidence int                `json:"confidence,omitempty" doc:"Of an unlabelled tool: how sure the suggestion is that it gives the capability, in hundredths."`
 	Label      bool               `json:"label,omitempty" doc:"A label is all that it lacks."`
 }
 
-func (f *FoundTool) name() string {
+func (f *HereTool) name() string {
 	if f.Tool == (switchboard.ToolID{}) {
 		return "a tool"
 	}
 	return f.Tool.String()
 }
 
-// A Candidate is something that may give the capability: a server of a registry, or a tool that is here.
-type Candidate struct {
+// A Prospect is something that may give the capability: a server of a registry, or a tool that is here.
+type Prospect struct {
 	Name       string   `json:"name" doc:"Of the server in its registry, or SERVER/TOOL for a tool that is here."`
 	Registry   string   `json:"registry,omitempty" doc:"Where it was found; absent for a tool that is here."`
 	Title      string   `json:"title,omitempty"`
@@ -136,13 +136,13 @@ type TriedTool struct {
 	Effects  []string              `json:"effects,omitempty" doc:"What is known about its effects, its price, and where data comes from and goes to."`
 }
 
-// A Passage is the outcome of one gate.
-type Passage struct {
-	Phase   Phase     `json:"phase"`
-	Passed  bool      `json:"passed"`
-	Why     string    `json:"why" doc:"What passed the gate, or why nothing did."`
-	At      time.Time `json:"at"`
-	Receipt string    `json:"receipt,omitempty"`
+// A GateOutcome is the outcome of one gate.
+type GateOutcome struct {
+	Phase   SearchPhase `json:"phase"`
+	Passed  bool        `json:"passed"`
+	Why     string      `json:"why" doc:"What passed the gate, or why nothing did."`
+	At      time.Time   `json:"at"`
+	Receipt string      `json:"receipt,omitempty"`
 }
 
 // A ReviewNote is what a person has said about a dossier.
@@ -155,8 +155,8 @@ type ReviewNote struct {
 
 // FoundParts are what the phases have found.
 type FoundParts struct {
-	Here        []FoundTool `json:"here"`
-	Candidates  []Candidate `json:"candidates" doc:"The one that is tried comes first."`
+	Here        []HereTool  `json:"here"`
+	Candidates  []Prospect  `json:"candidates" doc:"The one that is tried comes first."`
 	Notices     []string    `json:"notices"` // about registries
 	Chosen      string      `json:"chosen,omitempty" doc:"The candidate that is tried."`
 	Tools       []TriedTool `json:"tools"`
@@ -175,13 +175,13 @@ type Dossier struct {
 	Reason     string               `json:"reason,omitempty" doc:"The words of who asks."`
 	Only       string               `json:"only,omitempty" doc:"The one candidate that an officer wants to be tried."`
 
-	Phase  Phase  `json:"phase"`
-	Status Status `json:"status"`
-	Rounds int    `json:"rounds,omitempty" doc:"How often it has begun anew after a person asked for changes."`
+	Phase  SearchPhase `json:"phase"`
+	Status Status      `json:"status"`
+	Rounds int         `json:"rounds,omitempty" doc:"How often it has begun anew after a person asked for changes."`
 
 	FoundParts
-	Passages []Passage    `json:"passages"`
-	Notes    []ReviewNote `json:"notes"`
+	Passages []GateOutcome `json:"passages"`
+	Notes    []ReviewNote  `json:"notes"`
 
 	Created time.Time `json:"created"`
 	Changed time.Time `json:"changed"`
@@ -344,7 +344,7 @@ func (d *Dossier) Text(now time.Time) string {
 	return b.String()
 }
 
-func packageOf(c *Candidate) string {
+func packageOf(c *Prospect) string {
 	if c.Package == "" {
 		return "(here)"
 	}
@@ -352,11 +352,11 @@ func packageOf(c *Candidate) string {
 }
 
 // choose takes one of the candidates as the one that is tried. It comes first then: another one can have the same name, in another registry.
-func (d *Dossier) choose(c *Candidate) {
+func (d *Dossier) choose(c *Prospect) {
 	d.Chosen = c.Name
 	for i := range d.Candidates {
 		if &d.Candidates[i] == c {
-			d.Candidates = slices.Concat([]Candidate{*c}, d.Candidates[:i], d.Candidates[i+1:])
+			d.Candidates = slices.Concat([]Prospect{*c}, d.Candidates[:i], d.Candidates[i+1:])
 			return
 		}
 	}

@@ -19,19 +19,19 @@ const maxLooked = 3
 
 // shortlist returns the candidates to look at, the likeliest first. A tool that is here comes before any server of a registry. Where an officer has named the one to try, a name that looks
 // like another one does not stand against it.
-func shortlist(d *Dossier) (list []*Candidate) {
+func shortlist(d *Dossier) (list []*Prospect) {
 	for i := range d.Candidates {
 		c := &d.Candidates[i]
 		if c.Why == "" && (d.Only == "" && c.Unclear == "" || c.Name == d.Only) {
 			list = append(list, c)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b *Candidate) int { return cmp.Or(named(b.here())-named(a.here()), b.Confidence-a.Confidence) })
+	slices.SortStableFunc(list, func(a, b *Prospect) int { return cmp.Or(named(b.here())-named(a.here()), b.Confidence-a.Confidence) })
 	return list[:min(len(list), maxLooked)]
 }
 
 // judgeConfidence is the gate of research, about one candidate whose definitions were looked at.
-func judgeConfidence(c *Candidate, capability string) (why string) {
+func judgeConfidence(c *Prospect, capability string) (why string) {
 	if c.Confidence >= minConfidence {
 		return ""
 	}
@@ -71,7 +71,7 @@ func whyNone(d *Dossier) string {
 // maxWhys is how many reasons one sentence has.
 const maxWhys = 3
 
-func (c *Candidate) here() bool { return c.Registry == "" }
+func (c *Prospect) here() bool { return c.Registry == "" }
 
 func hundredths(n int) string { return fmt.Sprintf("%d.%02d", n/100, n%100) }
 
@@ -128,7 +128,7 @@ const (
 var ReviewAnswers = []ReviewAnswer{AnswerYes, AnswerNo, AnswerChanges}
 
 // judgeReview refuses what nobody may say about a dossier at an instant. Whose yes counts is decided by the proposal: never that of who has asked.
-func judgeReview(d *Dossier, r *Review, now time.Time) error {
+func judgeReview(d *Dossier, r *PersonReview, now time.Time) error {
 	switch status := d.StatusAt(now); {
 	case !slices.Contains(ReviewAnswers, r.Answer):
 		return refuse(switchboard.CodeBadArguments, "the answer is yes, no or changes")

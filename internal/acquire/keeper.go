@@ -45,7 +45,7 @@ type Options struct {
 	RollBack func(ctx context.Context, by *switchboard.Officer, id, note string) (*proposal.KeptProposal, error)
 
 	// Answer gives or refuses the capability to the agent that has asked. It is called only for a dossier with a request.
-	Answer func(ctx context.Context, by *switchboard.Officer, d *Dossier, r *Review) error
+	Answer func(ctx context.Context, by *switchboard.Officer, d *Dossier, r *PersonReview) error
 
 	// InForce waits until the tool is let in with that definition. The error says why it is not.
 	InForce func(ctx context.Context, tool switchboard.ToolID, digest string) error
@@ -130,7 +130,7 @@ func (k *Keeper) ask(ctx context.Context, tenant switchboard.TenantID, capabilit
 // begin puts the dossier before its first phase.
 func (d *Dossier) begin(who Seeker, reason string) {
 	d.Seeker, d.Reason, d.Phase, d.Status, d.Until = who, reason, Research, Working, time.Time{}
-	d.FoundParts, d.Passages = FoundParts{Here: []FoundTool{}, Candidates: []Candidate{}, Notices: []string{}, Tools: []TriedTool{}, Permissions: []string{}}, []Passage{}
+	d.FoundParts, d.Passages = FoundParts{Here: []HereTool{}, Candidates: []Prospect{}, Notices: []string{}, Tools: []TriedTool{}, Permissions: []string{}}, []GateOutcome{}
 }
 
 // put stores a dossier, tells of it, and wakes who works.
@@ -188,8 +188,8 @@ func (k *Keeper) Of(ctx context.Context, tenant switchboard.TenantID, capability
 	return newest, nil
 }
 
-// A Review is what a person says about a dossier that waits.
-type Review struct {
+// A PersonReview is what a person says about a dossier that waits.
+type PersonReview struct {
 	Answer ReviewAnswer  `json:"answer" enum:"yes,no,changes" doc:"yes: make the change, and give the capability. no: end it. changes: who asked reads the note, and can ask again."`
 	Note   string        `json:"note,omitempty" maxLength:"2000" doc:"Words for who asked. No and changes need them."`
 	Scope  string        `json:"scope,omitempty" enum:"run,task" doc:"Of a yes: for the run that asked (the default), or for all runs of its task."`
@@ -198,7 +198,7 @@ type Review struct {
 
 // Review records what a person says. A yes votes for the proposal of the dossier. If that was the last yes that it needs, the proposal is applied, the tools must be let in with the
 // definitions that were tried, and the capability is given to the agent that asked. The error is a *switchboard.Error: SB-CONF-004 if the change was taken back.
-func (k *Keeper) Review(ctx context.Context, by *switchboard.Officer, id string, r *Review) (*Dossier, error) {
+func (k *Keeper) Review(ctx context.Context, by *switchboard.Officer, id string, r *PersonReview) (*Dossier, error) {
 	d, version, err := k.find(ctx, by, id)
 	if err != nil {
 		return nil, err
@@ -231,7 +231,7 @@ func (k *Keeper) Review(ctx context.Context, by *switchboard.Officer, id string,
 func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
 // endProposal refuses the proposal of a dossier that a person does not want as it is.
-func (k *Keeper) endProposal(ctx context.Context, by *switchboard.Officer, d *Dossier, r *Review) error {
+func (k *Keeper) endProposal(ctx context.Context, by *switchboard.Officer, d *Dossier, r *PersonReview) error {
 	if d.Proposal == "" {
 		return nil
 	}
@@ -240,7 +240,7 @@ func (k *Keeper) endProposal(ctx context.Context, by *switchboard.Officer, d *Do
 }
 
 // answer gives or refuses the capability to the agent that has asked. What keeps the officer from that does not undo what was decided about the dossier: a note says that the request waits.
-func (k *Keeper) answer(ctx context.Context, by *switchboard.Officer, d *Dossier, r *Review) {
+func (k *Keeper) answer(ctx context.Context, by *switchboard.Officer, d *Dossier, r *PersonReview) {
 	if d.Seeker.Request == "" {
 		return
 	}
@@ -254,7 +254,7 @@ func (k *Keeper) answer(ctx context.Context, by *switchboard.Officer, d *Dossier
 }
 
 // deploy makes the change of a dossier. A yes that is not the last one that is needed changes nothing yet.
-func (k *Keeper) deploy(ctx context.Context, by *switchboard.Officer, d *Dossier, r *Review) error {
+func (k *Keeper) deploy(ctx context.Context, by *switchboard.Officer, d *Dossier, r *PersonReview) error {
 	if done, err := k.makeChange(ctx, by, d, r.Note); err != nil || !done {
 		return err
 	}
@@ -309,7 +309,7 @@ const ownName = "Switchboard"
 const inForceTime = 20 * time.Second // for the program of a new server to start, and its tools to be let in
 
 // recordReview writes the receipt of a person's answer.
-func (k *Keeper) recordReview(ctx context.Context, by *switchboard.Officer, d *Dossier, r *Review) error {
+func (k *Keeper) recordReview(ctx context.Context, by *switchboard.Officer, d *Dossier, r *PersonReview) error {
 	outcome := receipt.OK
 	if r.Answer != AnswerYes {
 		outcome = receipt.Refused

@@ -40,7 +40,7 @@ func NewCatalogResearcher(o CatalogResearcherOptions) *CatalogResearcher {
 }
 
 // Here implements Researcher.
-func (r *CatalogResearcher) Here(_ context.Context, tenant switchboard.TenantID, capability string) ([]FoundTool, error) {
+func (r *CatalogResearcher) Here(_ context.Context, tenant switchboard.TenantID, capability string) ([]HereTool, error) {
 	need, err := r.o.Need(tenant, capability)
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (r *CatalogResearcher) Here(_ context.Context, tenant switchboard.TenantID,
 	if t == nil {
 		return nil, fmt.Errorf("there is no tenant %s", tenant)
 	}
-	found := []FoundTool{}
+	found := []HereTool{}
 	unlabelled, outOfUse := map[switchboard.ServerID][]annotate.DefinedTool{}, map[switchboard.ToolID]string{}
 	for _, tool := range tools {
 		bound := slices.Contains(t.Servers, tool.ID.Server)
@@ -62,7 +62,7 @@ func (r *CatalogResearcher) Here(_ context.Context, tenant switchboard.TenantID,
 			continue
 		}
 		if why := whyNot(tool, need, bound, cfg.Taxonomy); why != "" {
-			f := FoundTool{Tool: tool.ID, Why: why}
+			f := HereTool{Tool: tool.ID, Why: why}
 			if !bound {
 				f.Tool = switchboard.ToolID{} // neither the tenant's officers nor its agents know of it
 			}
@@ -74,7 +74,7 @@ func (r *CatalogResearcher) Here(_ context.Context, tenant switchboard.TenantID,
 	for _, id := range slices.Sorted(maps.Keys(unlabelled)) {
 		for _, s := range annotate.Suggest(annotate.ToolServer{Name: string(id), Tools: unlabelled[id]}, cfg.Taxonomy) {
 			if s.Capability != nil && gives(s.Capability, need, cfg.Taxonomy) {
-				f := FoundTool{Tool: switchboard.ToolID{Server: id, Name: s.Tool}, Why: "it has no label", Confidence: s.Confidence, Label: true}
+				f := HereTool{Tool: switchboard.ToolID{Server: id, Name: s.Tool}, Why: "it has no label", Confidence: s.Confidence, Label: true}
 				if why := outOfUse[f.Tool]; why != "" {
 					f.Why, f.Label = f.Why+", and "+why, false
 				}
@@ -111,7 +111,7 @@ func standingOf(tool *switchboard.Tool) string {
 }
 
 // Registries implements Researcher.
-func (r *CatalogResearcher) Registries(ctx context.Context, tenant switchboard.TenantID, capability, only string) (found []Candidate, notices []string, err error) {
+func (r *CatalogResearcher) Registries(ctx context.Context, tenant switchboard.TenantID, capability, only string) (found []Prospect, notices []string, err error) {
 	need, err := r.o.Need(tenant, capability)
 	if err != nil {
 		return nil, nil, err
@@ -140,7 +140,7 @@ func (r *CatalogResearcher) Registries(ctx context.Context, tenant switchboard.T
 			found = append(found, c)
 		}
 	}
-	slices.SortStableFunc(found, func(a, b Candidate) int {
+	slices.SortStableFunc(found, func(a, b Prospect) int {
 		return cmp.Or(cmp.Compare(named(b.Name == only), named(a.Name == only)), b.Confidence-a.Confidence, strings.Compare(a.Name, b.Name))
 	})
 	asked := 0
@@ -160,7 +160,7 @@ func (r *CatalogResearcher) Registries(ctx context.Context, tenant switchboard.T
 
 // clearUp decides which of two candidates with names that look alike is the original: the one whose package says that it belongs to it, if the package of the other one says that
 // it belongs to somebody else. A package that says nothing, or that npm could not be asked about, is no such evidence: whoever imitates it would win.
-func clearUp(found []Candidate) {
+func clearUp(found []Prospect) {
 	for i := range found {
 		c := &found[i]
 		if c.Integrity == "" || c.seen.mustName || len(c.seen.alike) == 0 {
@@ -194,7 +194,7 @@ func differingEntries(entries []registry.Entry) (remarks []registry.Remark) {
 }
 
 // isDisowned reports whether each candidate with the name, of which there is one at least, has a package that says that it belongs to another server.
-func isDisowned(found []Candidate, name string) bool {
+func isDisowned(found []Prospect, name string) bool {
 	is := false
 	for i := range found {
 		if c := &found[i]; c.Name == name || c.Package == name {
@@ -237,7 +237,7 @@ const (
 )
 
 // rate says what the words of a server of a registry are worth for the capability. ok is false if they say nothing of it.
-func (r *CatalogResearcher) rate(e *registry.Entry, need *switchboard.Requirement, tax *switchboard.Taxonomy) (c Candidate, ok bool) {
+func (r *CatalogResearcher) rate(e *registry.Entry, need *switchboard.Requirement, tax *switchboard.Taxonomy) (c Prospect, ok bool) {
 	worth := 0
 	for i, d := range readings(e) {
 		for _, s := range annotate.Suggest(annotate.ToolServer{Name: d.Name, Tools: []annotate.DefinedTool{d}}, tax) {
@@ -253,7 +253,7 @@ func (r *CatalogResearcher) rate(e *registry.Entry, need *switchboard.Requiremen
 			}
 		}
 	}
-	c = Candidate{
+	c = Prospect{
 		Name: e.Name, Registry: e.Registry, Title: e.Title, Words: e.Description, Package: e.Package.Name, Version: e.Package.Version, Secrets: e.Secrets, Hosts: e.Hosts,
 		Confidence: worth, Why: e.Obstacle,
 	}
@@ -288,7 +288,7 @@ const maxReadings = 6
 
 // addRemarks adds what people should know about an entry. One that imitates a configured server is not taken. One that seems to imitate another entry, or that nothing tells apart from
 // it, is taken only if an officer names it.
-func addRemarks(c *Candidate, e *registry.Entry, remarks []registry.Remark, configured []string) {
+func addRemarks(c *Prospect, e *registry.Entry, remarks []registry.Remark, configured []string) {
 	for _, m := range append(slices.Clone(e.Remarks), remarks...) {
 		if m.Registry != e.Registry || m.Entry != e.Name || m.Version != e.Version {
 			continue
@@ -310,7 +310,7 @@ func addRemarks(c *Candidate, e *registry.Entry, remarks []registry.Remark, conf
 }
 
 // checkPackage asks npm what the package says of itself.
-func (r *CatalogResearcher) checkPackage(ctx context.Context, c *Candidate) {
+func (r *CatalogResearcher) checkPackage(ctx context.Context, c *Prospect) {
 	facts, err := r.o.Facts(ctx, packagelock.Spec{Name: c.Package, Version: c.Version})
 	if err == nil {
 		err = registry.OwnsPackage(registry.Entry{Name: c.Name, Package: packagelock.Spec{Name: c.Package, Version: c.Version}}, facts.McpName)

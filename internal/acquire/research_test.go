@@ -77,7 +77,7 @@ func graph(name, pkg string) registry.Entry {
 }
 
 // pick does research, and returns what would be tried.
-func (l *library) pick(t *testing.T, only string) (chosen, why string, found []Candidate) {
+func (l *library) pick(t *testing.T, only string) (chosen, why string, found []Prospect) {
 	t.Helper()
 	found, _, err := l.researcher().Registries(t.Context(), "acme", "search knowledge_graph", only)
 	if err != nil {
@@ -108,15 +108,15 @@ func TestToolsThatAreHereAreNamedWithinTheTenantsBound(t *testing.T) {
 	deprecated := &switchboard.Admission{State: switchboard.LifeDeprecated, Why: "a person has deprecated it"}
 	for name, tt := range map[string]struct {
 		tool *switchboard.Tool
-		want FoundTool
+		want HereTool
 	}{
-		"without a label":                {readTool("files", "read_file", false, nil), FoundTool{Tool: switchboard.ToolID{Server: "files", Name: "read_file"}, Why: "it has no label", Label: true}},
-		"without a label, and suspended": {readTool("files", "read_file", false, suspended), FoundTool{Tool: switchboard.ToolID{Server: "files", Name: "read_file"}, Why: "it has no label, and it is suspended: it fails missing"}},
-		"suspended":                      {readTool("files", "read_file", true, suspended), FoundTool{Tool: switchboard.ToolID{Server: "files", Name: "read_file"}, Why: "it is suspended: it fails missing"}},
-		"deprecated":                     {readTool("files", "read_file", true, deprecated), FoundTool{Tool: switchboard.ToolID{Server: "files", Name: "read_file"}, Why: "it is deprecated: a person has deprecated it"}},
-		"kept out by a policy":           {readTool("files", "read_file", true, nil), FoundTool{Tool: switchboard.ToolID{Server: "files", Name: "read_file"}, Why: "it gives the capability, and the task's policy or ranking keeps it out"}},
-		"of another tenant":              {readTool("vault", "read_secret_file", true, suspended), FoundTool{Why: "it is outside of the tenant's bound; an operator can add a server to the tenant's row"}},
-		"of another tenant, no label":    {readTool("vault", "read_secret_file", false, nil), FoundTool{}},
+		"without a label":                {readTool("files", "read_file", false, nil), HereTool{Tool: switchboard.ToolID{Server: "files", Name: "read_file"}, Why: "it has no label", Label: true}},
+		"without a label, and suspended": {readTool("files", "read_file", false, suspended), HereTool{Tool: switchboard.ToolID{Server: "files", Name: "read_file"}, Why: "it has no label, and it is suspended: it fails missing"}},
+		"suspended":                      {readTool("files", "read_file", true, suspended), HereTool{Tool: switchboard.ToolID{Server: "files", Name: "read_file"}, Why: "it is suspended: it fails missing"}},
+		"deprecated":                     {readTool("files", "read_file", true, deprecated), HereTool{Tool: switchboard.ToolID{Server: "files", Name: "read_file"}, Why: "it is deprecated: a person has deprecated it"}},
+		"kept out by a policy":           {readTool("files", "read_file", true, nil), HereTool{Tool: switchboard.ToolID{Server: "files", Name: "read_file"}, Why: "it gives the capability, and the task's policy or ranking keeps it out"}},
+		"of another tenant":              {readTool("vault", "read_secret_file", true, suspended), HereTool{Why: "it is outside of the tenant's bound; an operator can add a server to the tenant's row"}},
+		"of another tenant, no label":    {readTool("vault", "read_secret_file", false, nil), HereTool{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLibrary(t)
@@ -207,7 +207,7 @@ func TestAServerThatLooksLikeAnotherIsTriedOnlyIfItIsTheOriginal(t *testing.T) {
 			if got != tt.want || !strings.Contains(why, tt.why) {
 				t.Errorf("%q would be tried, and %q\n%+v", got, why, found)
 			}
-			if slices.ContainsFunc(found, func(c Candidate) bool { return len(c.Findings) == 0 }) {
+			if slices.ContainsFunc(found, func(c Prospect) bool { return len(c.Findings) == 0 }) {
 				t.Errorf("a person does not read that it looks like another one: %+v", found)
 			}
 		})

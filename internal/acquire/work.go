@@ -22,18 +22,18 @@ const workTime = 10 * time.Minute
 // A Researcher finds what may give a capability.
 type Researcher interface {
 	// Here returns the tools that are here already, and that the tenant's tasks do not get for the capability.
-	Here(ctx context.Context, tenant switchboard.TenantID, capability string) ([]FoundTool, error)
+	Here(ctx context.Context, tenant switchboard.TenantID, capability string) ([]HereTool, error)
 
 	// Registries returns the servers of the operator's registries that may give it, and what went wrong with a registry. Nothing leaves the machine if there is none.
 	// only names a server that is found in any case; "" names none.
-	Registries(ctx context.Context, tenant switchboard.TenantID, capability, only string) (found []Candidate, notices []string, err error)
+	Registries(ctx context.Context, tenant switchboard.TenantID, capability, only string) (found []Prospect, notices []string, err error)
 }
 
 // A Workshop makes a candidate into something that can be tried.
 type Workshop interface {
 	// Start starts the program of a candidate in strict walls, to look at the definitions of its tools. The caller must call Close of the work. The error says why it cannot be looked at: its
 	// row is not valid, it does not start, or it has no tool that gives the capability.
-	Start(ctx context.Context, d *Dossier, c *Candidate) (Work, error)
+	Start(ctx context.Context, d *Dossier, c *Prospect) (Work, error)
 }
 
 // A Work is a candidate whose program runs in walls.
@@ -140,7 +140,7 @@ type journey struct {
 
 // walk does the phases until a gate stops the dossier, or a person must review it. The error is one of the store.
 func (j *journey) walk(ctx context.Context) error {
-	steps := map[Phase]func(context.Context) (why string, err error){
+	steps := map[SearchPhase]func(context.Context) (why string, err error){
 		Research: j.research, Implement: j.implement, Validate: j.validate, Document: j.document, Deploy: j.propose,
 	}
 	for _, phase := range Phases {
@@ -161,7 +161,7 @@ func (j *journey) walk(ctx context.Context) error {
 
 // pass records the outcome of a gate.
 func (j *journey) pass(ctx context.Context, why string, stopped error) error {
-	p, outcome := Passage{Phase: j.d.Phase, Passed: stopped == nil, Why: why, At: now()}, receipt.OK
+	p, outcome := GateOutcome{Phase: j.d.Phase, Passed: stopped == nil, Why: why, At: now()}, receipt.OK
 	if stopped != nil {
 		p.Why, outcome = spellError(stopped), receipt.Refused
 		j.d.Status = Stopped
@@ -216,7 +216,7 @@ func (j *journey) research(ctx context.Context) (string, error) {
 	}
 	for _, h := range j.d.Here {
 		if h.Label {
-			j.d.Candidates = append(j.d.Candidates, Candidate{Name: h.Tool.String(), Confidence: h.Confidence, Here: h.Tool})
+			j.d.Candidates = append(j.d.Candidates, Prospect{Name: h.Tool.String(), Confidence: h.Confidence, Here: h.Tool})
 		}
 	}
 	found, notices, err := j.o.Research.Registries(ctx, j.d.Tenant, j.d.Capability, j.d.Only)

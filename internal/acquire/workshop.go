@@ -68,7 +68,7 @@ type walledWork struct {
 }
 
 // Start implements Workshop.
-func (s *StrictWorkshop) Start(ctx context.Context, d *Dossier, c *Candidate) (Work, error) {
+func (s *StrictWorkshop) Start(ctx context.Context, d *Dossier, c *Prospect) (Work, error) {
 	need, err := s.o.Need(d.Tenant, d.Capability)
 	if err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func (s *StrictWorkshop) startInTurn(ctx context.Context, row *switchboard.Serve
 }
 
 // addServer writes the row of a new server and its lock, and returns the configuration with them.
-func (w *walledWork) addServer(ctx context.Context, c *Candidate) (*config.Config, error) {
+func (w *walledWork) addServer(ctx context.Context, c *Prospect) (*config.Config, error) {
 	spec := packagelock.Spec{Name: c.Package, Version: c.Version}
 	if _, err := packagelock.ParseSpec(spec.String()); err != nil {
 		return nil, fmt.Errorf("%s is no exact package: %w", spec, err)

@@ -55,7 +55,7 @@ func TestOnlyAnExactPackageIsTried(t *testing.T) {
 			return nil, verification.ErrBusy
 		},
 	})
-	for _, c := range []Candidate{
+	for _, c := range []Prospect{
 		{Package: "clock", Version: "^1.0.0"}, {Package: "clock", Version: "latest"}, {Package: "clock", Version: "1.x"}, {Package: "clock", Version: "1.0.0 || 2.0.0"}, {Package: "clock", Version: ""},
 		{Package: "clock", Version: "npm:other@1.0.0"}, {Package: "clock@1.0.0", Version: "2.0.0"}, {Package: "../clock", Version: "1.0.0"},
 		{Package: "git+https://example.com/clock.git", Version: "1.0.0"}, {Package: "", Version: "1.0.0"}, {Package: "clock\nrm", Version: "1.0.0"},
@@ -65,7 +65,7 @@ func TestOnlyAnExactPackageIsTried(t *testing.T) {
 			t.Errorf("%q @ %q: %v; npm was asked %d times", c.Package, c.Version, err, made)
 		}
 	}
-	c := Candidate{Registry: "corp", Package: "clock", Version: "1.0.0", Integrity: "sha512-old"}
+	c := Prospect{Registry: "corp", Package: "clock", Version: "1.0.0", Integrity: "sha512-old"}
 	if _, err := s.Start(t.Context(), &Dossier{Tenant: "acme", Capability: "read time"}, &c); err == nil || !strings.Contains(err.Error(), "sha512-new in the lock, and had sha512-old") || made != 1 {
 		t.Errorf("another file: %v", err)
 	}

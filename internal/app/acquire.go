@@ -48,7 +48,7 @@ func newAcquisitions(a *App) *acquire.Keeper {
 			Editor: a.admin.editor, MakeLock: npm.MakeLock, StartWalled: a.verifier.StartWalled, Config: func() *config.Config { return a.state.Load().config }, Need: need,
 		}),
 		Propose: a.admin.proposals.Create, Look: a.admin.proposals.Show, Vote: a.admin.proposals.Decide, Apply: a.admin.proposals.Apply, RollBack: a.admin.proposals.RollBack,
-		Answer: func(ctx context.Context, by *switchboard.Officer, d *acquire.Dossier, r *acquire.Review) error {
+		Answer: func(ctx context.Context, by *switchboard.Officer, d *acquire.Dossier, r *acquire.PersonReview) error {
 			return answerRequest(ctx, a, by, d, r)
 		},
 		InForce: func(ctx context.Context, tool switchboard.ToolID, digest string) error {
@@ -94,7 +94,7 @@ func neededRequirement(a *App, tenant switchboard.TenantID, capability string) (
 }
 
 // answerRequest gives or refuses the capability to the agent that has asked.
-func answerRequest(ctx context.Context, a *App, by *switchboard.Officer, d *acquire.Dossier, r *acquire.Review) error {
+func answerRequest(ctx context.Context, a *App, by *switchboard.Officer, d *acquire.Dossier, r *acquire.PersonReview) error {
 	wish := approvals.DecisionWish{Act: approval.ActApprove, Note: r.Note, Grant: approval.Grant{Scope: r.Scope}}
 	if r.For > 0 {
 		wish.Grant.Until = time.Now().Add(r.For)

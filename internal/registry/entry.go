@@ -34,7 +34,7 @@ const (
 // An Entry is what is taken of one server.json. Each field is narrow: no text of the publisher can become a command, an argument or a value.
 type Entry struct {
 	Registry string // the id of the registry's row
-	Name     string // such as io.github.user/weather; that its publisher may use this namespace is the word of the registry
+	Name     string // such as io.github.user/weather; the registry has checked who may use the part before the slash
 	Version  string // exact
 
 	// Title and Description are the publisher's words, without hidden characters and line feeds, of at most MaxTitle and MaxDescription characters.
@@ -94,8 +94,8 @@ type entryReader struct {
 }
 
 // readEntry reads one item of a list: a server.json, or an object with one. The error says why it is refused. The entry then has the name alone, if it is valid.
-func readEntry(raw jsontext.Value, registry string) (_ Entry, err error) {
-	r := &entryReader{Entry: Entry{Registry: registry}}
+func readEntry(raw jsontext.Value) (_ Entry, err error) {
+	r := &entryReader{}
 	item := openMembers(raw, "", &err)
 	if wrapped, ok := item.take("server"); ok {
 		r.readStatus(item)
@@ -108,8 +108,7 @@ func readEntry(raw jsontext.Value, registry string) (_ Entry, err error) {
 	}
 	r.remarkIgnored()
 	for i := range r.Remarks {
-		m := &r.Remarks[i]
-		m.Registry, m.Entry, m.Version = r.Registry, r.Name, r.Version
+		r.Remarks[i].Entry, r.Remarks[i].Version = r.Name, r.Version
 	}
 	return r.Entry, nil
 }

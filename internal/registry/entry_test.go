@@ -37,20 +37,20 @@ func TestAnEntryHasTheNarrowFieldsOfAServerJSON(t *testing.T) {
 				{"name":"TOKEN","isSecret":true,"description":"a token"},{"name":"PLACE","isRequired":true,"isSecret":false},{"name":"LEVEL","format":"string"},{"name":"LEVEL"}]}],
 		"remotes":[{"type":"streamable-http","url":"https://API.example.com/mcp"},{"type":"sse","url":"http://[2001:db8::1]:8080/sse"},{"type":"sse","url":"https://api.example.com/sse"}]},
 		"_meta":{"io.modelcontextprotocol.registry/official":{"status":"active","isLatest":true,"publishedAt":"2026-01-01T00:00:00Z"}}}`
-	e, err := readEntry(jsontext.Value(text), "corp")
+	e, err := readEntry(jsontext.Value(text))
 	if err != nil {
 		t.Fatal(err)
 	}
 	remarks := e.Remarks
 	e.Remarks = nil
 	want := Entry{
-		Registry: "corp", Name: "io.github.alice/thing", Version: "1.2.3", Title: "Thing", Description: "Does it.", Package: packagelock.Spec{Name: "@alice/thing", Version: "1.2.4-rc.1"},
+		Name: "io.github.alice/thing", Version: "1.2.3", Title: "Thing", Description: "Does it.", Package: packagelock.Spec{Name: "@alice/thing", Version: "1.2.4-rc.1"},
 		Secrets: []string{"PLACE", "TOKEN"}, Variables: []string{"LEVEL"}, Hosts: []string{"[2001:db8::1]:8080", "api.example.com:443"},
 	}
 	if !reflect.DeepEqual(e, want) {
 		t.Errorf("%+v\nwant %+v", e, want)
 	}
-	if len(remarks) != 1 || remarks[0].Text != "it has further packages, which are not taken: pypi" || remarks[0].Registry != "corp" || remarks[0].Entry != e.Name || remarks[0].Version != e.Version {
+	if len(remarks) != 1 || remarks[0].Text != "it has further packages, which are not taken: pypi" || remarks[0].Entry != e.Name || remarks[0].Version != e.Version {
 		t.Errorf("%+v", remarks)
 	}
 }
@@ -88,7 +88,7 @@ func TestST04NothingOfARegistryThatCouldBecomeACommandComesOut(t *testing.T) {
 		"further packages, which are not taken: unknown":    server("io.github.alice/thing", "packages", strings.TrimSuffix(npmPackage(), "]")+`,{"registryType":"planted; x"}]`),
 		"a registry's words never become a command, so the": server("io.github.alice/thing", "run", p),
 	} {
-		e, err := readEntry(jsontext.Value(text), "corp")
+		e, err := readEntry(jsontext.Value(text))
 		if err != nil {
 			t.Errorf("%s: %v", path, err)
 			continue
@@ -106,7 +106,7 @@ func TestST04NothingOfARegistryThatCouldBecomeACommandComesOut(t *testing.T) {
 	for i := range 50 {
 		many = strings.TrimSuffix(many, "}") + fmt.Sprintf(`,"x%02d":1}`, i)
 	}
-	if e, err := readEntry(jsontext.Value(many), "corp"); err != nil || !strings.HasSuffix(textOf(e, RuleIgnored), "x19, and 30 more") {
+	if e, err := readEntry(jsontext.Value(many)); err != nil || !strings.HasSuffix(textOf(e, RuleIgnored), "x19, and 30 more") {
 		t.Errorf("%+v %v", e, err)
 	}
 }
@@ -197,7 +197,7 @@ func TestWhatCannotBeTriedStaysWithTheReason(t *testing.T) {
 		server("io.github.alice/thing", "packages", npmPackage("transport", `{"type":"; rm -rf /"}`)):                                                   "only a program that speaks MCP over stdio can be tried, and it speaks something unknown",
 		server("io.github.alice/thing", "packages", npmPackage("registryBaseUrl", `"https://npm.example.com"`)):                                         "its package is in a registry of packages other than https://registry.npmjs.org, and the same name may be another package elsewhere",
 	} {
-		e, err := readEntry(jsontext.Value(text), "corp")
+		e, err := readEntry(jsontext.Value(text))
 		if err != nil || e.Obstacle != want {
 			t.Errorf("%s: %q, want %q (%v)", text, e.Obstacle, want, err)
 		}
@@ -217,7 +217,7 @@ func TestTextsAreCleanedAndCut(t *testing.T) {
 		strings.Repeat("a", 500):                          strings.Repeat("a", 500),
 		"Does\n\n" + strings.Repeat("\n", 3000) + "it.\t": "Does it.",
 	} {
-		e, err := readEntry(jsontext.Value(server("io.github.alice/thing", "description", quote(text))), "corp")
+		e, err := readEntry(jsontext.Value(server("io.github.alice/thing", "description", quote(text))))
 		if err != nil || e.Description != want {
 			t.Errorf("%q: %q (%v)", text, e.Description, err)
 		}
@@ -225,7 +225,7 @@ func TestTextsAreCleanedAndCut(t *testing.T) {
 			t.Errorf("%q: %+v", text, e.Remarks)
 		}
 	}
-	e, err := readEntry(jsontext.Value(server("io.github.alice/thing", "title", quote(strings.Repeat("b", 101)))), "corp")
+	e, err := readEntry(jsontext.Value(server("io.github.alice/thing", "title", quote(strings.Repeat("b", 101)))))
 	if err != nil || e.Title != strings.Repeat("b", 99)+"…" || !strings.Contains(textOf(e, RuleCleaned), "the title has 101 characters; 99 are kept") {
 		t.Errorf("%+v %v", e, err)
 	}
@@ -303,7 +303,7 @@ func TestWhateverTheEntryOnlyNarrowFieldsComeOut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e, err := readEntry(text, "corp"); err == nil {
+		if e, err := readEntry(text); err == nil {
 			checkNarrow(t, e)
 		}
 	})
@@ -332,30 +332,4 @@ func FuzzPage(f *testing.F) {
 			}
 		}
 	})
-}
-
-func TestTheHostsOfHostedFormsAreKeptWithTheirPorts(t *testing.T) {
-	for address, want := range map[string]string{
-		"https://API.example.com/mcp":               "api.example.com:443",
-		"http://example.com":                        "example.com:80",
-		"https://example.com:8443/":                 "example.com:8443",
-		"https://user:planted@example.com/?key=abc": "example.com:443",
-		"https://[2001:DB8::1]/":                    "[2001:db8::1]:443",
-		"https://[fe80::1%25planted]:1/":            "[fe80::1]:1",
-		"https://{tenant}.example.com/":             "",
-		"https://example.com:{port}/":               "",
-		"https://example.com:99999/":                "",
-		"https://ехample.com/":                      "",
-		"https://a b.example.com/":                  "",
-		"https://" + strings.Repeat("a", 254) + "/": "",
-		"https:///mcp":                              "",
-		"ftp://example.com/":                        "",
-		"example.com":                               "",
-		"":                                          "",
-	} {
-		e, err := readEntry(jsontext.Value(server("io.github.alice/thing", "remotes", `[{"type":"sse","url":`+quote(address)+`}]`)), "corp")
-		if got := strings.Join(e.Hosts, " "); err != nil || got != want || (want == "") != strings.Contains(textOf(e, RuleIgnored), "remotes[0].url names no host") {
-			t.Errorf("%.60s: %q, want %q (%v, %+v)", address, got, want, err, e.Remarks)
-		}
-	}
 }

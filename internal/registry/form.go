@@ -17,7 +17,7 @@ const maxDepth = 32
 
 var errForm = errors.New("this is not JSON in the form of the registry API v0.1; check the address or the file in registries")
 
-// A rawPage is a page before its entries are read.
+// A rawPage is a page with entries that have not been read.
 type rawPage struct {
 	items  []jsontext.Value
 	list   bool // it has the form of the API
@@ -119,8 +119,8 @@ func badJSON(err error) error {
 	return errors.New("this is not valid JSON: it ends too early")
 }
 
-// members holds the members of a JSON object. The methods take members out; the last ones in it are never taken. The first fault is kept; after it, the
-// values mean nothing.
+// members are those of a JSON object. The methods take members out, so that in the end those are left that are never taken. The first fault is kept; after it,
+// the values mean nothing.
 type members struct {
 	values map[string]jsontext.Value
 	path   string // of the object, for messages

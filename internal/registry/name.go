@@ -8,9 +8,10 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/scan/suspect"
 )
 
-// CheckNames looks for names that deceive. It gets the entries of all listings, and the ids and packages of the configured servers. Two names that are easily taken for each other (suspect.AlikeNames) give a remark on each entry that has one of them. A name that is alike to a configured
-// one is the imitation. If the namespace of one entry owns its package, and the namespace of the other entry does not, the other entry is the imitation. Else nothing says
-// which of them is the original. Among the entries, the first 20,000 names are compared; each further one gets a remark.
+// CheckNames looks for entries whose names deceive. entries are those of all listings, and configured are the ids and the packages of the servers that are
+// configured. Two names that are easily taken for each other (suspect.AlikeNames) give a remark on each entry that has one of them. A name that is alike to a configured
+// one is the imitation. So is the one of two whose namespace does not own its package, if the namespace of the other one does. Else nothing says which of them is the
+// original. Among the entries, the first 20,000 names are compared; each further one gets a remark.
 //
 // A namespace is said to own a scope if both have the same name: io.github.alice and @alice, com.acme and @acme. That is a hint. OwnsPackage looks at proof.
 func CheckNames(entries []Entry, configured []string) []Remark {
@@ -37,8 +38,8 @@ func CheckNames(entries []Entry, configured []string) []Remark {
 	return c.remarks
 }
 
-// OwnsPackage returns an error unless the package says itself that it belongs to the entry. mcpName is a member of the package's package.json
-// (npm.PackageFacts), so only a publisher of the package can write it.
+// OwnsPackage returns an error unless the package says itself that it belongs to the entry. mcpName is the member of that name in the package's package.json
+// (npm.PackageFacts); the publisher of the package writes it.
 func OwnsPackage(e Entry, mcpName string) error {
 	switch {
 	case e.Package.Name == "":

@@ -48,7 +48,7 @@ const (
 	pageSize   = "100"
 )
 
-// bounds are those of one reading.
+// bounds limit one reading.
 type bounds struct {
 	pages, entries, bytes int
 	time, requestTime     time.Duration
@@ -247,7 +247,8 @@ func (r *reading) readPage(data []byte, answer bool) (cursor string, err error) 
 	for i, raw := range page.items {
 		r.items++
 		where := "page " + strconv.Itoa(r.page) + ", entry " + strconv.Itoa(i+1)
-		e, err := readEntry(raw, r.listing.Registry)
+		e, err := readEntry(raw)
+		e.Registry = r.listing.Registry
 		switch listed := e.Name + "@" + e.Version; {
 		case err == nil && r.listed[listed]:
 			err = fmt.Errorf("%s stands in the list twice", listed)

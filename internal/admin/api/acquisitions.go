@@ -44,7 +44,7 @@ type dossierStart struct {
 type dossierReview struct {
 	DossierPath
 	Body struct {
-		acquire.Review
+		acquire.PersonReview
 		For string `json:"for,omitempty" maxLength:"20" doc:"How long a yes to the capability is good, such as 8h (the default); 720h at most."`
 	}
 }
@@ -83,7 +83,7 @@ func (a acquisitionRoutes) add() {
 		})
 	add(a.API, route{id: "review-acquisition", method: http.MethodPost, path: "/v1/acquisitions/{dossier}/review", needs: anyOffice, errors: conflict, summary: "Say yes, no, or changes with a note, to a dossier that waits. The last yes that is needed puts the server in force, and gives the capability to who asked"},
 		func(ctx context.Context, q asked, in *dossierReview) (*dossierAnswer, error) {
-			r := in.Body.Review
+			r := in.Body.PersonReview
 			if in.Body.For != "" {
 				d, err := time.ParseDuration(in.Body.For)
 				if err != nil || d <= 0 {
