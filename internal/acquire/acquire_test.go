@@ -1,12 +1,14 @@
 package acquire
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,10 +42,13 @@ type plant struct {
 	forceErr error
 	askErr   error // of answers to the request
 	rolled   bool  // somebody has rolled the proposal out
+	state    proposal.State
+	dead     string // a package that does not start
 	ballots  []proposal.PersonVote
 	needed   int
 	stays    error // why the request still waits
 
+	believed                           []switchboard.ToolID
 	votes, applied, rolledBack, closed int
 	answers                            []string
 	receipts                           []*receipt.Receipt
@@ -59,6 +64,9 @@ func (p *plant) Registries(context.Context, switchboard.TenantID, string, string
 
 func (p *plant) Start(_ context.Context, _ *Dossier, c *Prospect) (Work, error) {
 	p.started = *c
+	if p.dead != "" && c.Package == p.dead {
+		return nil, errors.New("it does not start in strict walls: exit 1")
+	}
 	if p.startErr != nil {
 		return nil, p.startErr
 	}
@@ -92,11 +100,11 @@ func newPlant(t *testing.T) *plant {
 			return &proposal.KeptProposal{ID: "p1", Review: proposal.Review{Risk: proposal.High}}, nil
 		},
 		Look: func(context.Context, *switchboard.Officer, string) (*proposal.View, error) {
-			state := proposal.Open
+			state := cmp.Or(p.state, proposal.Open)
 			if p.rolled {
 				state = proposal.Applied
 			}
-			return &proposal.View{KeptProposal: proposal.KeptProposal{State: state, Votes: p.ballots, Review: proposal.Review{Needed: p.needed}}}, nil
+			return &proposal.View{KeptProposal: proposal.KeptProposal{ID: "p1", State: state, Votes: p.ballots, Review: proposal.Review{Needed: p.needed}}}, nil
 		},
 		Vote: func(_ context.Context, by *switchboard.Officer, id string, yes bool, _ string) (*proposal.KeptProposal, error) {
 			if p.voteErr != nil {
@@ -120,6 +128,10 @@ func newPlant(t *testing.T) *plant {
 			}
 			p.answers = append(p.answers, fmt.Sprint(by.ID, " ", r.Answer, " ", d.Seeker.Request))
 			return p.stays
+		},
+		Believe: func(_ context.Context, r *TriedTool) error {
+			p.believed = append(p.believed, r.Tool)
+			return nil
 		},
 		InForce: func(context.Context, switchboard.ToolID, string) error { return p.forceErr },
 		Record: func(_ context.Context, r *receipt.Receipt) (string, error) {
@@ -156,11 +168,11 @@ func TestADossierGoesThroughEachGateToAPersonsYes(t *testing.T) {
 			passed = append(passed, g.Phase)
 		}
 	}
-	if d.Status != Waiting || d.Proposal != "p1" || !slices.Equal(passed, Phases) || p.closed != 1 || p.applied != 0 {
+	if d.Status != Waiting || d.Proposal != "p1" || !slices.Equal(passed, Phases) || p.closed == 0 || p.applied != 0 {
 		t.Fatalf("%+v, closed %d", d, p.closed)
 	}
 	d, err := p.Review(t.Context(), lea, d.ID, &PersonReview{Answer: AnswerYes, Note: "fine"})
-	if err != nil || d.Status != Deployed || p.applied != 1 || !slices.Equal(p.answers, []string{"lea yes r-1"}) {
+	if err != nil || d.Status != Deployed || p.applied != 1 || !slices.Equal(p.believed, []switchboard.ToolID{tool}) || !slices.Equal(p.answers, []string{"lea yes r-1"}) {
 		t.Errorf("%+v, %v, answers %q", d, err, p.answers)
 	}
 	for _, r := range p.receipts {
@@ -211,7 +223,7 @@ func TestNothingPassesAGateThatItMustNotPass(t *testing.T) {
 			if d.Status != Stopped || last.Phase != tt.phase || last.Passed || !strings.Contains(last.Why, tt.why) || d.Proposal != "" {
 				t.Errorf("it is %s; the last gate: %+v", d.Status, last)
 			}
-			if !strings.Contains(d.Progress(time.Now()), tt.why) || !strings.Contains(d.Text(time.Now()), tt.why) {
+			if heard := d.Progress(time.Now()); !strings.HasSuffix(heard, stoppedAt[tt.phase]) || strings.Contains(heard, last.Why) || !strings.Contains(d.Text(time.Now()), tt.why) {
 				t.Errorf("the agent hears %q; a person reads\n%s", d.Progress(time.Now()), d.Text(time.Now()))
 			}
 			if _, err := p.Review(t.Context(), lea, d.ID, &PersonReview{Answer: AnswerYes}); err == nil || p.applied+p.votes+len(p.answers) > 0 {
@@ -252,7 +264,11 @@ func TestAReviewThatMustNotCountChangesNothing(t *testing.T) {
 					t.Errorf("the error is %v, and the agent gets %q", err, p.answers)
 				}
 				now, _, err := p.load(t.Context(), d.ID)
-				if err != nil || now.Status != Waiting || len(now.Notes) > 0 || p.forceErr != nil && p.rolledBack != 1 {
+				want := Waiting
+				if p.forceErr != nil {
+					want = Stopped
+				}
+				if err != nil || now.Status != want || len(now.Notes) > 0 || len(p.believed) > 0 || p.forceErr != nil && p.rolledBack != 1 {
 					t.Errorf("it is %+v, %v, taken back %d times", now, err, p.rolledBack)
 				}
 			})
@@ -489,5 +505,186 @@ func TestTheRightToWorkIsRenewedDuringAPhaseAndWithoutItTheWorkEnds(t *testing.T
 				}
 			})
 		})
+	}
+}
+
+// A dossier never outlives its proposal: whatever becomes of that, somebody can end the dossier, or it ends by itself.
+func TestADossierEndsWithItsProposal(t *testing.T) {
+	for state, ends := range map[proposal.State]bool{
+		proposal.Open: false, proposal.Applying: false, proposal.Applied: false, proposal.Refused: true, proposal.Stale: true, proposal.RolledBack: true, proposal.Expired: true, proposal.Failed: true,
+	} {
+		p := newPlant(t)
+		d := p.walk(agent)
+		p.state = state
+		if err := p.WorkAll(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		now, err := p.Show(t.Context(), lea, d.ID)
+		if err != nil || (now.Status == Stopped) != ends {
+			t.Errorf("with a proposal that is %s, it is %s, %v", state, now.Status, err)
+		}
+		if ends && !strings.Contains(now.Text(time.Now()), "its proposal p1 is "+string(state)) {
+			t.Errorf("a person reads\n%s", now.Text(time.Now()))
+		}
+		p = newPlant(t)
+		d = p.walk(agent)
+		p.state = state
+		_, err = p.Review(t.Context(), lea, d.ID, &PersonReview{Answer: AnswerYes})
+		if now, _, _ = p.load(t.Context(), d.ID); (now.Status == Stopped) != ends || (err != nil) != ends {
+			t.Errorf("a yes to a proposal that is %s: %s, %v", state, now.Status, err)
+		}
+		for _, answer := range []ReviewAnswer{AnswerChanges, AnswerNo} {
+			p = newPlant(t)
+			d = p.walk(agent)
+			p.state = state
+			if now, err := p.Review(t.Context(), lea, d.ID, &PersonReview{Answer: answer, Note: "not so"}); err != nil || now.Status == Waiting {
+				t.Errorf("%s to a proposal that is %s: %+v, %v", answer, state, now, err)
+			}
+		}
+	}
+	p := newPlant(t)
+	d := p.walk(agent)
+	for _, answer := range []ReviewAnswer{AnswerChanges, AnswerNo} {
+		p.state = map[ReviewAnswer]proposal.State{AnswerChanges: proposal.Open, AnswerNo: proposal.Refused}[answer]
+		if _, err := p.Review(t.Context(), lea, d.ID, &PersonReview{Answer: answer, Note: "not so"}); err != nil {
+			t.Errorf("%s: %v", answer, err)
+		}
+	}
+}
+
+// What has failed for a reason that passes does not cost the yes: the person says it again.
+func TestAYesThatCouldNotBeCarriedOutCanBeSaidAgain(t *testing.T) {
+	p := newPlant(t)
+	d := p.walk(agent)
+	p.applyErr = refuse(switchboard.CodeConfig, "the store does not answer")
+	if _, err := p.Review(t.Context(), lea, d.ID, &PersonReview{Answer: AnswerYes}); err == nil {
+		t.Fatal("it was applied")
+	}
+	p.applyErr = nil
+	p.ballots = append(p.ballots, proposal.PersonVote{By: lea.ID, Auth: lea.Auth, Credential: lea.Credential, Yes: true})
+	if d, err := p.Review(t.Context(), lea, d.ID, &PersonReview{Answer: AnswerYes}); err != nil || d.Status != Deployed || p.votes != 1 {
+		t.Errorf("%+v, %v after %d votes", d, err, p.votes)
+	}
+}
+
+// A process that was killed while it put a dossier into force leaves one to which a person can say yes again, and nobody else meanwhile.
+func TestOfTwoYesesAtOnceOneIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlant(t)
+		d, version, err := p.load(t.Context(), p.walk(agent).ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Status = Deploying
+		if _, err := p.save(t.Context(), d, version); err != nil {
+			t.Fatal(err)
+		}
+		for _, answer := range ReviewAnswers {
+			if _, err := p.Review(t.Context(), lea, d.ID, &PersonReview{Answer: answer, Note: "too late"}); err == nil || !strings.Contains(err.Error(), "another person has just said yes") {
+				t.Errorf("%s meanwhile: %v", answer, err)
+			}
+		}
+		time.Sleep(deployTime)
+		p.state = proposal.Applied
+		if d, err := p.Review(t.Context(), lea, d.ID, &PersonReview{Answer: AnswerYes}); err != nil || d.Status != Deployed || p.applied != 0 {
+			t.Errorf("afterwards: %+v, %v", d, err)
+		}
+	})
+}
+
+func TestTwoHundredRepeatsAreOneDossierAndOneWalk(t *testing.T) {
+	p := newPlant(t)
+	p.sure = 60
+	first := p.walk(agent)
+	for range 200 {
+		if d, err := p.Ask(t.Context(), "acme", "read time", agent, "please, once more"); err != nil || d.ID != first.ID || d.Status != Stopped {
+			t.Fatalf("%+v, %v", d, err)
+		}
+	}
+	p = newPlant(t)
+	var all sync.WaitGroup
+	ids := make([]string, 50)
+	for i := range ids {
+		all.Go(func() {
+			if d, err := p.Ask(t.Context(), "acme", "read time", agent, "all at once"); err == nil {
+				ids[i] = d.ID
+			}
+		})
+	}
+	all.Wait()
+	if slices.Sort(ids); len(slices.Compact(ids)) != 1 || ids[0] == "" {
+		t.Errorf("the dossiers are %q", ids)
+	}
+}
+
+// An agent that begins each search anew with another request is stopped within a day.
+func TestATenantOpensFiftyDossiersADay(t *testing.T) {
+	p := newPlant(t)
+	p.sure = 60
+	var err error
+	for i := range maxOfDay + 1 {
+		who := agent
+		who.Request = fmt.Sprint("r-", i)
+		if _, err = p.Ask(t.Context(), "acme", "read time", who, "once more"); err != nil {
+			if i != maxOfDay {
+				t.Errorf("dossier %d: %v", i, err)
+			}
+			break
+		}
+		if err := p.WorkAll(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err == nil || !strings.Contains(err.Error(), "within a day") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// While another program is verified, a dossier waits, and no candidate is blamed.
+func TestADossierWaitsWhileAnotherProgramIsVerified(t *testing.T) {
+	p := newPlant(t)
+	p.startErr = ErrLater
+	if d := p.walk(agent); d.Status != Working || len(d.Passages) != 0 {
+		t.Fatalf("%+v", d)
+	}
+	p.startErr = nil
+	if d := p.walk(agent); d.Status != Waiting {
+		t.Errorf("%+v", d)
+	}
+}
+
+// A candidate that cannot be tried does not keep the next one from it.
+func TestTheNextCandidateIsTriedIfTheLikeliestCannotBe(t *testing.T) {
+	p := newPlant(t)
+	p.found = append([]Prospect{{Name: "io.github.zoe/dead", Registry: "corp", Package: "dead", Version: "1.0.0", Confidence: 99}}, p.found...)
+	p.dead = "dead"
+	d := p.walk(agent)
+	if d.Status != Waiting || d.Chosen != "io.github.alice/clock" || !strings.Contains(d.Candidates[1].Why, "it does not start") {
+		t.Errorf("%s: %s", d.Status, d.Text(time.Now()))
+	}
+}
+
+// Who cannot change the operator's files decides nothing about them, and ends no operator's search.
+func TestOnlyAnOperatorDecidesAboutTheOperatorsFiles(t *testing.T) {
+	p := newPlant(t)
+	d := p.walk(agent)
+	ada := &switchboard.Officer{ID: "ada", Auth: switchboard.AuthPersonKey, Credential: "hash-of-ada", Offices: map[switchboard.TenantID][]switchboard.Office{"acme": {switchboard.OfficeApprover}}}
+	for _, answer := range ReviewAnswers {
+		if _, err := p.Review(t.Context(), ada, d.ID, &PersonReview{Answer: answer, Note: "no"}); err == nil || !strings.Contains(err.Error(), "an operator decides") {
+			t.Errorf("%s: %v", answer, err)
+		}
+	}
+	d, err := p.AskFor(t.Context(), lea, "acme", "read fs", "for us", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Review(t.Context(), ada, d.ID, &PersonReview{Answer: AnswerNo, Note: "no"}); err == nil {
+		t.Error("an approver has ended an operator's search")
+	}
+	if _, err := p.AskFor(t.Context(), ada, "acme", "read fs", "for us", ""); err == nil {
+		t.Error("an approver has had something looked for")
+	}
+	if _, err := p.AskFor(t.Context(), lea, "acme", "read fs", "for us", "io.github.alice/clock"); err == nil || !strings.Contains(err.Error(), d.ID) {
+		t.Errorf("another candidate for an open dossier: %v", err)
 	}
 }

@@ -10,6 +10,7 @@ package acquire
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -39,13 +40,14 @@ type Status string
 
 // The statuses.
 const (
-	Working  Status = "working"  // Switchboard does the phase
-	Waiting  Status = "waiting"  // for a person's review
-	Revising Status = "revising" // a person has asked for changes; who asked can ask again
-	Stopped  Status = "stopped"  // a gate was not passed
-	Refused  Status = "refused"  // a person has said no
-	Expired  Status = "expired"  // nobody has said anything in time
-	Deployed Status = "deployed" // it is in force
+	Working   Status = "working"   // Switchboard does the phase
+	Waiting   Status = "waiting"   // for a person's review
+	Revising  Status = "revising"  // a person has asked for changes; who asked can ask again
+	Stopped   Status = "stopped"   // a gate was not passed
+	Refused   Status = "refused"   // a person has said no
+	Expired   Status = "expired"   // nobody has said anything in time
+	Deploying Status = "deploying" // a person has said yes, and the change is being made
+	Deployed  Status = "deployed"  // it is in force
 )
 
 // ended reports whether nothing follows.
@@ -58,6 +60,7 @@ const (
 	MaxOfTenant = 50   // dossiers of one tenant that have not ended, and capabilities that it has acquired
 	MaxNote     = 2000 // bytes of a person's note
 	MaxReason   = 2000 // bytes of why somebody asks
+	maxOfDay    = 50   // dossiers that are opened for one tenant within a day
 	maxRounds   = 5    // times that a dossier begins anew after a person has asked for changes
 	maxTools    = 5    // tools of one server that are tried
 	maxShown    = 20   // candidates that a dossier keeps
@@ -130,6 +133,7 @@ type TriedTool struct {
 	Verified bool                  `json:"verified"`
 	Why      string                `json:"why,omitempty" doc:"Why it is not verified."`
 	Report   string                `json:"report,omitempty" doc:"The report as text."`
+	Kept     json.RawMessage       `json:"kept,omitempty" hidden:"true"` // the report, which counts once the tool is in force
 	Receipt  string                `json:"receipt,omitempty"`
 	Took     int64                 `json:"took_ms,omitempty"`
 	Errors   []string              `json:"errors,omitempty" doc:"Which wrong arguments it refuses, and which it takes."`
@@ -232,20 +236,28 @@ func (d *Dossier) Progress(now time.Time) string {
 		return "a person has said no"
 	case Expired:
 		return "nobody has decided in time; ask again"
+	case Deploying:
+		return "a person has said yes, and the tool is being put into force"
 	case Deployed:
 		return "a tool for it is in force"
 	}
-	why := ""
-	if n := len(d.Passages); n > 0 {
-		why = ": " + d.Passages[n-1].Why
-	}
-	return scan.Spell("Switchboard has found no tool that it may offer; it stopped in the phase " + string(d.Phase) + why)
+	return "Switchboard has found no tool that it may offer: " + stoppedAt[d.Phase]
 }
 
-// Public returns the dossier without what identifies a credential.
+// stoppedAt says to agents where a dossier has stopped. What others have written, such as the words of a program, is for people alone.
+var stoppedAt = map[SearchPhase]string{
+	Research: "no server that is known gives it", Implement: "what was found cannot be configured", Validate: "what was found did not pass its tests",
+	Document: "what was found could not be described", Deploy: "what was found could not be put into force",
+}
+
+// Public returns the dossier as it stands now, without what identifies a credential.
 func (d *Dossier) Public() *Dossier {
 	public := *d
-	public.Seeker.Credential = ""
+	public.Seeker.Credential, public.Status = "", d.StatusAt(time.Now())
+	public.Tools = slices.Clone(d.Tools)
+	for i := range public.Tools {
+		public.Tools[i].Kept = nil
+	}
 	return &public
 }
 
@@ -288,8 +300,14 @@ func (d *Dossier) Text(now time.Time) string {
 			basis = ""
 		}
 		line("%s %s %s, confidence 0.%02d%s", mark, scan.Spell(c.Name), scan.Spell(packageOf(c)), min(c.Confidence, 99), basis)
-		if c.Words != "" {
-			quoted(c.Words)
+		if c.Registry != "" {
+			line("    registry %s; integrity %s", scan.Spell(c.Registry), scan.Spell(cmp.Or(c.Integrity, "not asked for")))
+		}
+		if len(c.Hosts) > 0 {
+			line("    hosts: %s", scan.Spell(strings.Join(c.Hosts, ", ")))
+		}
+		if words := strings.TrimPrefix(c.Title+". "+c.Words, ". "); words != ". " {
+			quoted(words)
 		}
 		for _, f := range c.Findings {
 			line("    %s", scan.Spell(f))
@@ -320,6 +338,10 @@ func (d *Dossier) Text(now time.Time) string {
 	}
 	if len(d.Permissions) > 0 {
 		line("\npermissions that a yes gives: %s", scan.Spell(strings.Join(d.Permissions, "; ")))
+	}
+	if d.Manual != "" {
+		line("\nwhat was seen:")
+		quoted(d.Manual)
 	}
 	if len(d.Passages) > 0 {
 		line("\ngates:")

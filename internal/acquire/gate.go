@@ -140,12 +140,29 @@ func judgeReview(d *Dossier, r *PersonReview, now time.Time) error {
 		return refuse(switchboard.CodeProposal, "the review was due until %s, so a yes counts no more; whoever needs the capability asks again", d.Until.Format(time.RFC3339))
 	case status.ended():
 		return refuse(switchboard.CodeProposal, "the dossier is %s", status)
-	case r.Answer == AnswerNo:
-		return nil // it ends at any time, also by who asked
+	case status == Deploying && now.Sub(d.Changed) < deployTime:
+		return refuse(switchboard.CodeChangedMeanwhile, "another person has just said yes, and the change is being made; look at the dossier again")
+	case r.Answer == AnswerNo && status != Deploying, status == Deploying && r.Answer == AnswerYes: // who was making the change was killed
+		return nil
 	case status != Waiting:
 		return refuse(switchboard.CodeProposal, "the dossier is %s: it has not passed the gate of %s, and nothing can be decided about it", status, d.Phase)
 	}
 	return nil
+}
+
+// deployTime is how long a change of a dossier can take. After that, nobody makes it any more.
+const deployTime = 3 * time.Minute
+
+// judgeReviewer refuses an officer who may not decide about a dossier. What it would change stands in the operator's files. Nobody ends the search of an operator except an operator.
+func judgeReviewer(d *Dossier, by *switchboard.Officer) error {
+	if by.Operator || d.Proposal == "" && d.Seeker.Agent && (by.Holds(switchboard.OfficeApprover, d.Tenant) || by.Holds(switchboard.OfficeAdmin, d.Tenant)) {
+		return nil
+	}
+	e := switchboard.Refuse(switchboard.CodeNotAuthorized, "it would change the operator's files, so an operator decides about it")
+	if d.Seeker.Request != "" {
+		e.Hint = "an approver can refuse the request " + d.Seeker.Request
+	}
+	return e
 }
 
 func refuse(code switchboard.Code, format string, args ...any) error {

@@ -3,9 +3,11 @@ package acquire
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base32"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -49,6 +51,9 @@ type Options struct {
 
 	// InForce waits until the tool is let in with that definition. The error says why it is not.
 	InForce func(ctx context.Context, tool switchboard.ToolID, digest string) error
+
+	// Believe makes the report on a tool that is in force count.
+	Believe func(ctx context.Context, t *TriedTool) error
 
 	// Record writes the receipt of a step, and returns its id. Told is called after each step; it must not wait.
 	Record func(ctx context.Context, r *receipt.Receipt) (id string, err error)
@@ -94,37 +99,61 @@ func (k *Keeper) ask(ctx context.Context, tenant switchboard.TenantID, capabilit
 	if err != nil {
 		return nil, err
 	}
-	now, open := time.Now().UTC().Truncate(time.Millisecond), 0
+	now, open, today, earlier := time.Now().UTC().Truncate(time.Millisecond), 0, 0, 0
 	for _, v := range all {
 		d := v.dossier
 		if d.Tenant != tenant {
 			continue
 		}
-		if status := d.StatusAt(now); !status.ended() || status == Deployed {
+		status := d.StatusAt(now)
+		if !status.ended() || status == Deployed {
 			open++
+		}
+		if now.Sub(d.Created) < 24*time.Hour {
+			today++
 		}
 		if d.Capability != capability || d.Seeker.ID != who.ID || d.Seeker.Auth != who.Auth || d.Seeker.Task != who.Task {
 			continue
 		}
-		if d.StatusAt(now).ended() {
-			if d.Status == Stopped && who.Agent && d.Seeker.Request == who.Request && now.Sub(d.Changed) < againAfter {
-				return d, nil
-			}
-			continue
-		}
-		if d.Status != Revising || d.Rounds >= maxRounds {
+		earlier++
+		switch {
+		case status == Stopped && who.Agent && d.Seeker.Request == who.Request && now.Sub(d.Changed) < againAfter:
 			return d, nil
+		case status.ended():
+			continue
+		case only != d.Only && !who.Agent:
+			return nil, refuse(switchboard.CodeChangedMeanwhile, "your dossier %s for this capability is %s; end it first: switchboard acquisitions review %s no --note TEXT", d.ID, status, d.ID)
+		case status == Revising && d.Rounds < maxRounds:
+			d.begin(who, reason)
+			d.Rounds++
+			return d, k.put(ctx, d, v.version, who.ID)
+		case d.Seeker.Request != who.Request: // the earlier request has ended: a yes answers this one
+			d.Seeker.Request = who.Request
+			return d, k.put(ctx, d, v.version, who.ID)
 		}
-		d.begin(who, reason)
-		d.Rounds++
-		return d, k.put(ctx, d, v.version, who.ID)
+		return d, nil
 	}
-	if open >= MaxOfTenant {
+	switch {
+	case open >= MaxOfTenant:
 		return nil, refuse(switchboard.CodeTooManyAsked, "tenant %s has %d acquisitions; at most %d", tenant, open, MaxOfTenant)
+	case today >= maxOfDay:
+		return nil, refuse(switchboard.CodeTooManyAsked, "%d dossiers were opened for tenant %s within a day; at most %d", today, tenant, maxOfDay)
 	}
-	d := &Dossier{ID: strings.ToLower(rand.Text()[:10]), Tenant: tenant, Capability: capability, Only: only, Notes: []ReviewNote{}, Created: now}
+	d := &Dossier{ID: newID(tenant, capability, &who, earlier), Tenant: tenant, Capability: capability, Only: only, Notes: []ReviewNote{}, Created: now}
 	d.begin(who, reason)
-	return d, k.put(ctx, d, 0, who.ID)
+	if err := k.put(ctx, d, 0, who.ID); err != nil {
+		if was, _, found := k.load(ctx, d.ID); found == nil && was != nil {
+			return was, nil // somebody has asked the same at the same instant
+		}
+		return nil, err
+	}
+	return d, nil
+}
+
+// newID returns the id of a dossier. It follows from what is asked and how often it was asked before, so that equal requests at one instant are one dossier.
+func newID(tenant switchboard.TenantID, capability string, who *Seeker, earlier int) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %d", tenant, capability, who.ID, who.Auth, who.Task, earlier))
+	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:])[:10])
 }
 
 // begin puts the dossier before its first phase.
@@ -186,136 +215,6 @@ func (k *Keeper) Of(ctx context.Context, tenant switchboard.TenantID, capability
 		}
 	}
 	return newest, nil
-}
-
-// A PersonReview is what a person says about a dossier that waits.
-type PersonReview struct {
-	Answer ReviewAnswer  `json:"answer" enum:"yes,no,changes" doc:"yes: make the change, and give the capability. no: end it. changes: who asked reads the note, and can ask again."`
-	Note   string        `json:"note,omitempty" maxLength:"2000" doc:"Words for who asked. No and changes need them."`
-	Scope  string        `json:"scope,omitempty" enum:"run,task" doc:"Of a yes: for the run that asked (the default), or for all runs of its task."`
-	For    time.Duration `json:"-"` // 0 means approval.DefaultFor
-}
-
-// Review records what a person says. A yes votes for the proposal of the dossier. If that was the last yes that it needs, the proposal is applied, the tools must be let in with the
-// definitions that were tried, and the capability is given to the agent that asked. The error is a *switchboard.Error: SB-CONF-004 if the change was taken back.
-func (k *Keeper) Review(ctx context.Context, by *switchboard.Officer, id string, r *PersonReview) (*Dossier, error) {
-	d, version, err := k.find(ctx, by, id)
-	if err != nil {
-		return nil, err
-	}
-	if err := judgeReview(d, r, time.Now()); err != nil {
-		return nil, err
-	}
-	d.Notes = append(d.Notes, ReviewNote{By: by.ID, Answer: r.Answer, Text: r.Note, At: now()})
-	switch r.Answer {
-	case AnswerYes:
-		err = k.deploy(ctx, by, d, r)
-	case AnswerNo:
-		d.Status = Refused
-		if err = k.endProposal(ctx, by, d, r); err == nil {
-			k.answer(ctx, by, d, r)
-		}
-	case AnswerChanges:
-		d.Status = Revising
-		err = k.endProposal(ctx, by, d, r)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := k.recordReview(ctx, by, d, r); err != nil {
-		return nil, err
-	}
-	return d, k.put(ctx, d, version, by.ID)
-}
-
-func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
-
-// endProposal refuses the proposal of a dossier that a person does not want as it is.
-func (k *Keeper) endProposal(ctx context.Context, by *switchboard.Officer, d *Dossier, r *PersonReview) error {
-	if d.Proposal == "" {
-		return nil
-	}
-	_, err := k.o.Vote(ctx, by, d.Proposal, false, r.Note)
-	return err
-}
-
-// answer gives or refuses the capability to the agent that has asked. What keeps the officer from that does not undo what was decided about the dossier: a note says that the request waits.
-func (k *Keeper) answer(ctx context.Context, by *switchboard.Officer, d *Dossier, r *PersonReview) {
-	if d.Seeker.Request == "" {
-		return
-	}
-	done := ""
-	if d.Status == Deployed {
-		done = "the tool is in force, and "
-	}
-	if err := k.o.Answer(ctx, by, d, r); err != nil {
-		d.Notes = append(d.Notes, ReviewNote{By: ownName, Answer: r.Answer, Text: shorten(done + "the request " + d.Seeker.Request + " still waits: " + spellError(err)), At: now()})
-	}
-}
-
-// deploy makes the change of a dossier. A yes that is not the last one that is needed changes nothing yet.
-func (k *Keeper) deploy(ctx context.Context, by *switchboard.Officer, d *Dossier, r *PersonReview) error {
-	if done, err := k.makeChange(ctx, by, d, r.Note); err != nil || !done {
-		return err
-	}
-	waiting, cancel := context.WithTimeout(context.WithoutCancel(ctx), inForceTime)
-	defer cancel()
-	for i := range d.Tools {
-		if err := k.o.InForce(waiting, d.Tools[i].Tool, d.Tools[i].Digest); err != nil {
-			why := d.Tools[i].Tool.String() + " is not in force as it was tried: " + err.Error()
-			_, back := k.o.RollBack(context.WithoutCancel(ctx), by, d.Proposal, why)
-			return errors.Join(refuse(switchboard.CodeProposal, "%s; the change was taken back", why), back)
-		}
-	}
-	d.Status = Deployed
-	k.answer(ctx, by, d, r)
-	return nil
-}
-
-// makeChange votes for the proposal of a dossier, and applies it if that was the last yes that it needs. Who has said yes already only has it applied: an earlier attempt may have failed. One
-// that somebody has rolled out is made. done is false if it needs another yes.
-func (k *Keeper) makeChange(ctx context.Context, by *switchboard.Officer, d *Dossier, note string) (done bool, err error) {
-	seen, err := k.o.Look(ctx, by, d.Proposal)
-	if err != nil {
-		return false, err
-	}
-	p := &seen.KeptProposal
-	said := slices.ContainsFunc(p.Votes, func(v proposal.PersonVote) bool {
-		return v.Yes && v.By == by.ID && v.Auth == by.Auth && v.Credential == by.Credential
-	})
-	switch {
-	case p.State == proposal.Applied:
-		return true, nil
-	case !said:
-		if p, err = k.o.Vote(ctx, by, d.Proposal, true, note); err != nil {
-			return false, err
-		}
-		if len(p.Votes) < p.Needed {
-			return false, nil
-		}
-	}
-	_, err = k.o.Apply(ctx, by, d.Proposal)
-	if own, ok := errors.AsType[*switchboard.Error](err); ok && own.Code == switchboard.CodeNotChangedHere {
-		told := *own
-		told.Hint = "the dossier waits: once this is rolled out and in force, say yes again"
-		return false, &told
-	}
-	return err == nil, err
-}
-
-// ownName is the author of a note that no person has written.
-const ownName = "Switchboard"
-
-const inForceTime = 20 * time.Second // for the program of a new server to start, and its tools to be let in
-
-// recordReview writes the receipt of a person's answer.
-func (k *Keeper) recordReview(ctx context.Context, by *switchboard.Officer, d *Dossier, r *PersonReview) error {
-	outcome := receipt.OK
-	if r.Answer != AnswerYes {
-		outcome = receipt.Refused
-	}
-	_, err := k.o.Record(context.WithoutCancel(ctx), k.receiptOf(d, "review "+string(r.Answer)+": "+r.Note, outcome, receipt.Subject{ID: by.ID, Auth: by.Auth}))
-	return err
 }
 
 // A storedDossier is a dossier with the version of its value.

@@ -75,8 +75,12 @@ func (r *CatalogResearcher) Here(_ context.Context, tenant switchboard.TenantID,
 		for _, s := range annotate.Suggest(annotate.ToolServer{Name: string(id), Tools: unlabelled[id]}, cfg.Taxonomy) {
 			if s.Capability != nil && gives(s.Capability, need, cfg.Taxonomy) {
 				f := HereTool{Tool: switchboard.ToolID{Server: id, Name: s.Tool}, Why: "it has no label", Confidence: s.Confidence, Label: true}
-				if why := outOfUse[f.Tool]; why != "" {
+				i := slices.IndexFunc(cfg.Servers, func(row switchboard.Server) bool { return row.ID == id })
+				switch why := outOfUse[f.Tool]; {
+				case why != "":
 					f.Why, f.Label = f.Why+", and "+why, false
+				case i < 0 || cfg.Servers[i].Transport != switchboard.TransportStdio:
+					f.Why, f.Label = f.Why+", and its server is no program that could get walls; a person can label it: switchboard annotate "+string(id)+" --review", false
 				}
 				found = append(found, f)
 			}
@@ -256,6 +260,9 @@ func (r *CatalogResearcher) rate(e *registry.Entry, need *switchboard.Requiremen
 	c = Prospect{
 		Name: e.Name, Registry: e.Registry, Title: e.Title, Words: e.Description, Package: e.Package.Name, Version: e.Package.Version, Secrets: e.Secrets, Hosts: e.Hosts,
 		Confidence: worth, Why: e.Obstacle,
+	}
+	if len(e.Secrets) > 0 && c.Why == "" {
+		c.Why = "it needs " + strings.Join(e.Secrets, ", ") + ", and Switchboard proposes no server that gets secrets; an operator can add it: switchboard server add"
 	}
 	return c, worth > 0
 }

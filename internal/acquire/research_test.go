@@ -32,7 +32,7 @@ func newLibrary(t *testing.T) *library {
 	}
 	return &library{
 		cfg: &config.Config{
-			Taxonomy: tax, Servers: []switchboard.Server{{ID: "files"}, {ID: "vault"}},
+			Taxonomy: tax, Servers: []switchboard.Server{{ID: "files", Transport: switchboard.TransportStdio}, {ID: "vault"}},
 			Tenants: map[switchboard.TenantID]*switchboard.Tenant{"acme": {ID: "acme", Servers: []switchboard.ServerID{"files"}}, "umbrella": {ID: "umbrella", Servers: []switchboard.ServerID{"vault"}}},
 		},
 		listings: map[string]*registry.Listing{}, mcpNames: map[string]string{},

@@ -50,12 +50,13 @@ type Work interface {
 	// Permissions are what the change would permit the program, in words.
 	Permissions() []string
 
-	// Try verifies the tools, and keeps the reports.
+	// Try verifies the tools. Their reports count for nothing yet.
 	Try(ctx context.Context) ([]TriedTool, error)
 
 	// Draft returns the proposal: files and claims. manual is what was seen, as the comment of the labels.
 	Draft(manual string) (*proposal.Draft, error)
 
+	// Close ends the program. A Work can be closed twice.
 	Close()
 }
 
@@ -110,25 +111,36 @@ func (k *Keeper) WorkAll(ctx context.Context) error {
 		return err
 	}
 	slices.SortFunc(all, func(a, b storedDossier) int { return a.dossier.Created.Compare(b.dossier.Created) })
+	errs := []error{k.followProposals(ctx, all)}
 	for _, v := range all {
-		d := v.dossier
-		if d.Status != Working || ctx.Err() != nil {
+		if v.dossier.Status != Working || ctx.Err() != nil {
 			continue
 		}
-		limited, cancel := context.WithTimeout(ctx, workTime)
-		j := &journey{Keeper: k, d: d, version: v.version}
-		j.d.begin(d.Seeker, d.Reason)
-		err := j.walk(limited)
+		err := k.workOn(ctx, v)
+		if errors.Is(err, ErrLater) {
+			break // at the next look
+		}
+		errs = append(errs, err) // the others are done all the same
+	}
+	return errors.Join(errs...)
+}
+
+// workOn does the phases of one dossier.
+func (k *Keeper) workOn(ctx context.Context, v storedDossier) error {
+	ctx, cancel := context.WithTimeout(ctx, workTime)
+	defer cancel()
+	j := &journey{Keeper: k, d: v.dossier, version: v.version}
+	j.d.begin(j.d.Seeker, j.d.Reason)
+	defer func() {
 		if j.work != nil {
 			j.work.Close()
 		}
-		cancel()
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	}()
+	return j.walk(ctx)
 }
+
+// ErrLater says that no program can be tried now, because another one is being verified.
+var ErrLater = errors.New("another program is being verified; this one is tried later")
 
 // A journey is one walk of a dossier through the phases.
 type journey struct {
@@ -146,6 +158,9 @@ func (j *journey) walk(ctx context.Context) error {
 	for _, phase := range Phases {
 		j.d.Phase = phase
 		why, err := steps[phase](ctx)
+		if errors.Is(err, ErrLater) {
+			return err
+		}
 		if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			return ctx.Err() // Switchboard stops; the next start begins the dossier anew
 		}
@@ -231,6 +246,9 @@ func (j *journey) research(ctx context.Context) (string, error) {
 	j.d.Notices = append(j.d.Notices, notices...)
 	for _, c := range shortlist(j.d) {
 		work, err := j.o.Workshop.Start(ctx, j.d, c)
+		if errors.Is(err, ErrLater) {
+			return "", err
+		}
 		if err != nil {
 			c.Why = shorten(spellError(err))
 			continue
@@ -257,6 +275,7 @@ func (j *journey) implement(ctx context.Context) (string, error) {
 
 func (j *journey) validate(ctx context.Context) (string, error) {
 	tools, err := j.work.Try(ctx)
+	j.work.Close() // others can be verified meanwhile
 	if err != nil {
 		return "", err
 	}

@@ -2,12 +2,12 @@ package acquire
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/admin/approvals"
 	"github.com/summit-switchboard/switchboard/internal/admin/verification"
@@ -37,6 +37,9 @@ type StrictWorkshopOptions struct {
 	// Config returns the configuration in force.
 	Config func() *config.Config
 
+	// Known reports whether pins or reports of a server are kept.
+	Known func(switchboard.ServerID) bool
+
 	// Need returns the requirement that the capability of a dossier is.
 	Need func(tenant switchboard.TenantID, capability string) (*switchboard.Requirement, error)
 }
@@ -59,6 +62,9 @@ type walledWork struct {
 	walled *verification.WalledServer
 	rows   []annotate.ProposedRow
 	labels map[string]string // by the name of the tool
+
+	tasks   []switchboard.TaskID   // of the tenant that require the capability: they may get the tools, too
+	tenants []switchboard.TenantID // that may use the server
 
 	source     catalog.Source
 	digests    map[string]string // of the definitions, by the name of the tool
@@ -88,7 +94,24 @@ func (s *StrictWorkshop) Start(ctx context.Context, d *Dossier, c *Prospect) (Wo
 		return nil, fmt.Errorf("the tenant %s may not use a further server: its bound (tenants.%s.servers) does not have %s; an operator can add that", d.Tenant, d.Tenant, w.server)
 	}
 	w.row = &cfg.Servers[i]
-	if w.walled, err = s.startInTurn(ctx, w.row, d); err != nil {
+	for _, id := range slices.Sorted(maps.Keys(cfg.Tenants)) {
+		if slices.Contains(cfg.Tenants[id].Servers, w.server) {
+			w.tenants = append(w.tenants, id)
+		}
+	}
+	for id, task := range cfg.Tenants[d.Tenant].Tasks {
+		if slices.ContainsFunc(task.Requirements, func(r switchboard.Requirement) bool {
+			return r.Verb == need.Verb && isWithin(need.Resource, r.Resource, cfg.Taxonomy)
+		}) {
+			w.tasks = append(w.tasks, id)
+		}
+	}
+	slices.Sort(w.tasks)
+	w.walled, err = s.o.StartWalled(ctx, w.row, d.Seeker.ID)
+	if errors.Is(err, verification.ErrBusy) {
+		return nil, ErrLater
+	}
+	if err != nil {
 		return nil, fmt.Errorf("it does not start in strict walls: %w", err)
 	}
 	if err = w.look(cfg, need); err != nil {
@@ -96,21 +119,6 @@ func (s *StrictWorkshop) Start(ctx context.Context, d *Dossier, c *Prospect) (Wo
 		return nil, err
 	}
 	return w, nil
-}
-
-// startInTurn starts the program when no other server is being verified.
-func (s *StrictWorkshop) startInTurn(ctx context.Context, row *switchboard.Server, d *Dossier) (*verification.WalledServer, error) {
-	for {
-		walled, err := s.o.StartWalled(ctx, row, d.Seeker.ID)
-		if !errors.Is(err, verification.ErrBusy) {
-			return walled, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, err
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
 }
 
 // addServer writes the row of a new server and its lock, and returns the configuration with them.
@@ -123,24 +131,16 @@ func (w *walledWork) addServer(ctx context.Context, c *Prospect) (*config.Config
 	if err != nil {
 		return nil, err
 	}
-	if got := lock.Packages[lock.Home()].Integrity; c.Integrity != "" && got != c.Integrity {
-		return nil, fmt.Errorf("the package has the integrity value %s in the lock, and had %s a moment ago", got, c.Integrity)
+	if got := lock.Packages[lock.Home()].Integrity; c.Integrity == "" || got != c.Integrity {
+		return nil, fmt.Errorf("the package has the integrity value %s in the lock, and npm has said %q", got, c.Integrity)
 	}
-	c.Integrity = lock.Packages[lock.Home()].Integrity
 	main := change.MainFile(w.o.Editor)
 	text, err := w.o.Editor.Read(reader, main)
 	if err != nil {
 		return nil, err
 	}
-	w.server = serverName(c.Package, w.o.Config())
+	w.server = serverName(c.Package, w.isTaken)
 	settings := []edit.Setting{edit.Text("transport", "stdio"), edit.Map("package", edit.Text("npm", spec.String())), edit.Text("sandbox", "strict")}
-	if len(c.Secrets) > 0 {
-		var env []edit.Setting
-		for _, name := range c.Secrets {
-			env = append(env, edit.Text(name, "${env:"+name+"}"))
-		}
-		settings = append(settings, edit.Map("env", env...))
-	}
 	if text, err = edit.AddServers(main, text, []edit.Server{{ID: w.server, Comment: "dossier " + w.d.ID, Settings: settings}}); err != nil {
 		return nil, err
 	}
@@ -152,7 +152,7 @@ func (w *walledWork) addServer(ctx context.Context, c *Prospect) (*config.Config
 const maxServerName = switchboard.MaxIDBytes - len("-9999")
 
 // serverName returns a free id for the server of a package.
-func serverName(pkg string, cfg *config.Config) switchboard.ServerID {
+func serverName(pkg string, taken func(switchboard.ServerID) bool) switchboard.ServerID {
 	words := strings.FieldsFunc(strings.ToLower(pkg), func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') })
 	words = slices.DeleteFunc(words, func(w string) bool { return w == "mcp" || w == "server" })
 	name := strings.Join(words, "-")
@@ -162,16 +162,29 @@ func serverName(pkg string, cfg *config.Config) switchboard.ServerID {
 	if switchboard.CheckID(name) != nil {
 		name = "acquired"
 	}
-	taken := func(id string) bool {
-		return slices.ContainsFunc(cfg.Servers, func(s switchboard.Server) bool { return string(s.ID) == id })
-	}
-	for free, n := name, 2; ; n++ {
+	for free, n := switchboard.ServerID(name), 2; ; n++ {
 		if !taken(free) {
-			return switchboard.ServerID(free)
+			return free
 		}
-		free = fmt.Sprintf("%s-%d", name, n)
+		free = switchboard.ServerID(fmt.Sprintf("%s-%d", name, n))
 	}
 }
+
+// isTaken reports whether something is kept of a server with the id: a row, labels, a lock, pins or reports. They would count for the new one.
+func (w *walledWork) isTaken(id switchboard.ServerID) bool {
+	cfg := w.o.Config()
+	if w.o.Known(id) || slices.ContainsFunc(cfg.Servers, func(s switchboard.Server) bool { return s.ID == id }) {
+		return true
+	}
+	for _, name := range []string{overlayOf(id), config.PackageLock(id)} {
+		if text, err := w.o.Editor.Read(reader, name); err != nil || text != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func overlayOf(id switchboard.ServerID) string { return "overlays/" + string(id) + ".yaml" }
 
 // look finds the tools that give the capability.
 func (w *walledWork) look(cfg *config.Config, need *switchboard.Requirement) error {
@@ -208,6 +221,9 @@ func (w *walledWork) Confidence() int { return w.confidence }
 
 // Label implements Work.
 func (w *walledWork) Label(ctx context.Context) error {
+	if w.row.Admission.Strict() {
+		return errors.New("admission.trust is strict, so that only pins that a person has accepted are let in, and a yes to a dossier accepts none; add the server by hand")
+	}
 	if err := w.writeLabels(""); err != nil {
 		return err
 	}
@@ -228,15 +244,20 @@ func (w *walledWork) Label(ctx context.Context) error {
 	return nil
 }
 
+// isWithin reports whether a resource is another one, or a part of it.
+func isWithin(r, whole switchboard.Resource, tax *switchboard.Taxonomy) bool {
+	return r == whole || slices.Contains(tax.Ancestors(r), whole)
+}
+
 // gives reports whether a tool with the label meets the requirement.
 func gives(l *annotate.Label, need *switchboard.Requirement, tax *switchboard.Taxonomy) bool {
-	return l.Verb == need.Verb && (l.Resource == need.Resource || slices.Contains(tax.Ancestors(l.Resource), need.Resource)) &&
+	return l.Verb == need.Verb && isWithin(l.Resource, need.Resource, tax) &&
 		!slices.ContainsFunc(need.Constraints, func(c switchboard.Constraint) bool { return !slices.Contains(l.Constraints, c) })
 }
 
 // writeLabels writes the overlay with the labels. manual stands above them.
 func (w *walledWork) writeLabels(manual string) error {
-	file := "overlays/" + string(w.server) + ".yaml"
+	file := overlayOf(w.server)
 	text, err := w.o.Editor.Read(reader, file)
 	if err != nil {
 		return err
@@ -298,6 +319,12 @@ func (w *walledWork) Permissions() []string {
 	for _, name := range slices.Sorted(maps.Keys(w.row.Env)) {
 		all = append(all, "gets the variable "+name)
 	}
+	for _, id := range w.tenants {
+		all = append(all, "tenant "+string(id)+" may use it")
+	}
+	for _, id := range w.tasks {
+		all = append(all, "the task "+string(id)+" requires the capability, so it may get the tool too")
+	}
 	return all
 }
 
@@ -319,7 +346,12 @@ func (w *walledWork) Try(ctx context.Context) ([]TriedTool, error) {
 	var tried []TriedTool
 	for i := range reports {
 		r := &reports[i]
+		kept, err := json.Marshal(r)
+		if err != nil {
+			return nil, err
+		}
 		tried = append(tried, TriedTool{
+			Kept: kept,
 			Tool: w.tools[i].ID, Digest: r.Digest, Label: w.labels[r.Tool], Risk: w.tools[i].Contract.Risk, Score: r.Score, Verified: r.Verified, Why: r.Why, Report: r.Text(), Receipt: r.Receipt,
 			Took: max(r.Took, 1), Errors: answersOf(r), Effects: effectsOf(w.tools[i].Tool),
 		})
@@ -354,7 +386,10 @@ func (w *walledWork) Draft(manual string) (*proposal.Draft, error) {
 	if err := w.writeLabels(manual); err != nil {
 		return nil, err
 	}
-	d := &proposal.Draft{Claims: []proposal.StatedClaim{{Tenant: w.d.Tenant, Unchanged: true}}}
+	d := &proposal.Draft{}
+	if len(w.tasks) == 0 {
+		d.Claims = []proposal.StatedClaim{{Tenant: w.d.Tenant, Unchanged: true}}
+	}
 	for _, name := range slices.Sorted(maps.Keys(w.files)) {
 		text := string(w.files[name])
 		d.Files = append(d.Files, proposal.FileDraft{Path: name, Text: &text})

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,7 +22,9 @@ import (
 )
 
 func TestTheIDOfANewServerIsFreeAndValid(t *testing.T) {
-	cfg := &config.Config{Servers: []switchboard.Server{{ID: "graph"}, {ID: "graph-2"}, {ID: "acquired"}}}
+	taken := func(id switchboard.ServerID) bool {
+		return slices.Contains([]switchboard.ServerID{"graph", "graph-2", "acquired"}, id)
+	}
 	long := strings.Repeat("a", 200)
 	for pkg, want := range map[string]string{
 		"graph-archive": "graph-archive", "@alice/graph_archive.js": "alice-graph-archive-js", "mcp-server-weather": "weather", "@modelcontextprotocol/server-memory": "modelcontextprotocol-memory",
@@ -29,7 +32,7 @@ func TestTheIDOfANewServerIsFreeAndValid(t *testing.T) {
 		long: long[:27], strings.Repeat("b", 26) + "-" + long: strings.Repeat("b", 26), strings.Repeat("c", 33): strings.Repeat("c", 27),
 		"../../etc/passwd": "etc-passwd", "a: {b}\nc: d": "a-b-c-d",
 	} {
-		got := serverName(pkg, cfg)
+		got := serverName(pkg, taken)
 		if string(got) != want || switchboard.CheckID(string(got)) != nil {
 			t.Errorf("%.60q becomes %q, want %q", pkg, got, want)
 		}
@@ -66,7 +69,7 @@ func TestOnlyAnExactPackageIsTried(t *testing.T) {
 		}
 	}
 	c := Prospect{Registry: "corp", Package: "clock", Version: "1.0.0", Integrity: "sha512-old"}
-	if _, err := s.Start(t.Context(), &Dossier{Tenant: "acme", Capability: "read time"}, &c); err == nil || !strings.Contains(err.Error(), "sha512-new in the lock, and had sha512-old") || made != 1 {
+	if _, err := s.Start(t.Context(), &Dossier{Tenant: "acme", Capability: "read time"}, &c); err == nil || !strings.Contains(err.Error(), "sha512-new in the lock, and npm has said") || made != 1 {
 		t.Errorf("another file: %v", err)
 	}
 }

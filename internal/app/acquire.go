@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/approval"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/event"
+	"github.com/summit-switchboard/switchboard/internal/evidence"
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/npm"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
@@ -46,6 +48,7 @@ func newAcquisitions(a *App) *acquire.Keeper {
 		}),
 		Workshop: acquire.NewStrictWorkshop(acquire.StrictWorkshopOptions{
 			Editor: a.admin.editor, MakeLock: npm.MakeLock, StartWalled: a.verifier.StartWalled, Config: func() *config.Config { return a.state.Load().config }, Need: need,
+			Known: func(id switchboard.ServerID) bool { return a.evidence.Of(id) != nil || len(a.pins.Verdicts(id)) > 0 },
 		}),
 		Propose: a.admin.proposals.Create, Look: a.admin.proposals.Show, Vote: a.admin.proposals.Decide, Apply: a.admin.proposals.Apply, RollBack: a.admin.proposals.RollBack,
 		Answer: func(ctx context.Context, by *switchboard.Officer, d *acquire.Dossier, r *acquire.PersonReview) error {
@@ -53,6 +56,13 @@ func newAcquisitions(a *App) *acquire.Keeper {
 		},
 		InForce: func(ctx context.Context, tool switchboard.ToolID, digest string) error {
 			return waitInForce(ctx, a, tool, digest)
+		},
+		Believe: func(ctx context.Context, t *acquire.TriedTool) error {
+			r := &evidence.KeptReport{}
+			if err := json.Unmarshal(t.Kept, r); err != nil {
+				return err
+			}
+			return a.verifier.Believe(ctx, r)
 		},
 		Record: func(ctx context.Context, r *receipt.Receipt) (string, error) {
 			if !a.ledger.Durable() {

@@ -263,7 +263,11 @@ func (v *Verifier) verify(ctx context.Context, s *switchboard.Server, tools []Kn
 			problem = "the verification was stopped"
 			break
 		}
-		if _, err := v.keep(ctx, r, by); err != nil {
+		kept, err := v.record(ctx, r, by)
+		if err == nil {
+			err = v.Believe(ctx, kept)
+		}
+		if err != nil {
 			v.o.Log.Warn("the report of a verification could not be kept", "server", s.ID, "tool", r.Tool, "err", err)
 			problem = "a report could not be kept: " + err.Error()
 			break
@@ -312,8 +316,13 @@ func (v *Verifier) hasChanged(id switchboard.ServerID, t *KnownTool) bool {
 	return i < 0
 }
 
-// keep archives a report, writes its receipt, and makes it count.
-func (v *Verifier) keep(ctx context.Context, r *verify.TestReport, by string) (*evidence.KeptReport, error) {
+// Believe makes a report count: for its server, its tool, and the definition that it is about.
+func (v *Verifier) Believe(ctx context.Context, r *evidence.KeptReport) error {
+	return v.o.Book.Put(context.WithoutCancel(ctx), r.Server, []evidence.KeptReport{*r})
+}
+
+// record archives a report, and writes its receipt.
+func (v *Verifier) record(ctx context.Context, r *verify.TestReport, by string) (*evidence.KeptReport, error) {
 	text := r.Canonical()
 	v.o.Archive(text)
 	outcome := receipt.OK
@@ -329,8 +338,7 @@ func (v *Verifier) keep(ctx context.Context, r *verify.TestReport, by string) (*
 	if err != nil {
 		return nil, err
 	}
-	kept := evidence.KeptReport{TestReport: r, Receipt: id}
-	return &kept, v.o.Book.Put(ctx, r.Server, []evidence.KeptReport{kept})
+	return &evidence.KeptReport{TestReport: r, Receipt: id}, nil
 }
 
 // Run verifies what is due, until ctx ends: by schedule, and after a definition was accepted that the last report is not about.

@@ -15,6 +15,8 @@ type WalledServer struct {
 	s     *switchboard.Server
 	by    string
 	bench *bench.Bench
+
+	closed bool
 }
 
 // An OfferedDefinition is a tool as a program in walls offers it.
@@ -51,7 +53,7 @@ func (w *WalledServer) Offered() (all []OfferedDefinition) {
 	return all
 }
 
-// Verify verifies tools of the program, and keeps the reports.
+// Verify verifies tools of the program. The reports have receipts. They count for nothing until Verifier.Believe is called.
 func (w *WalledServer) Verify(ctx context.Context, tools []KnownTool) (reports []evidence.KeptReport, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(len(tools))*limitsOf(w.s).Bounded().Time+startTime)
 	defer cancel()
@@ -66,7 +68,7 @@ func (w *WalledServer) Verify(ctx context.Context, tools []KnownTool) (reports [
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		kept, err := w.v.keep(ctx, r, w.by)
+		kept, err := w.v.record(ctx, r, w.by)
 		if err != nil {
 			return nil, err
 		}
@@ -75,11 +77,14 @@ func (w *WalledServer) Verify(ctx context.Context, tools []KnownTool) (reports [
 	return reports, nil
 }
 
-// Close ends the program.
+// Close ends the program. A WalledServer can be closed twice.
 func (w *WalledServer) Close() {
+	if w.closed {
+		return
+	}
+	w.closed = true
 	if w.bench != nil {
 		w.bench.Close()
-		w.bench = nil
 	}
 	w.v.mu.Lock()
 	defer w.v.mu.Unlock()
