@@ -35,8 +35,8 @@ type plant struct {
 	voteErr  error
 	applyErr error
 	forceErr error
-	askErr   error // of answers to the request
-	rolled   bool  // somebody has rolled the proposal out
+	askErr   error          // of answers to the request
+	state    proposal.State // of the proposal
 	ballots  []proposal.PersonVote
 	needed   int
 
@@ -72,7 +72,7 @@ func (w plantWork) Close() { w.p.closed++ }
 // newPlant returns a plant in which each gate is passed.
 func newPlant(t *testing.T) *plant {
 	p := &plant{
-		t: t, needed: 1, found: []Candidate{{Name: "io.github.alice/clock", Registry: "corp", Package: "@alice/clock", Version: "1.0.0", Confidence: 90}},
+		t: t, needed: 1, state: proposal.Open, found: []Candidate{{Name: "io.github.alice/clock", Registry: "corp", Package: "@alice/clock", Version: "1.0.0", Confidence: 90}},
 		tried: []TriedTool{{Tool: tool, Digest: "d1", Label: "read time", Risk: switchboard.RiskLow, Score: 850, Verified: true, Took: 12, Errors: []string{"a missing argument gets an honest answer"}}},
 	}
 	p.Keeper = New(Options{
@@ -84,11 +84,7 @@ func newPlant(t *testing.T) *plant {
 			return &proposal.KeptProposal{ID: "p1", Review: proposal.Review{Risk: proposal.High}}, nil
 		},
 		Look: func(context.Context, *switchboard.Officer, string) (*proposal.View, error) {
-			state := proposal.Open
-			if p.rolled {
-				state = proposal.Applied
-			}
-			return &proposal.View{KeptProposal: proposal.KeptProposal{State: state, Votes: p.ballots, Review: proposal.Review{Needed: p.needed}}}, nil
+			return &proposal.View{KeptProposal: proposal.KeptProposal{State: p.state, Votes: p.ballots, Review: proposal.Review{Needed: p.needed}}}, nil
 		},
 		Vote: func(_ context.Context, by *switchboard.Officer, id string, yes bool, _ string) (*proposal.KeptProposal, error) {
 			if p.voteErr != nil {
@@ -265,10 +261,32 @@ func TestAYesIsSaidAgainOnceTheChangeIsRolledOut(t *testing.T) {
 	if p.votes != 1 || len(p.answers) > 0 {
 		t.Errorf("%d votes, answers %q", p.votes, p.answers)
 	}
-	p.rolled = true
+	p.state = proposal.Applied
+	if _, err := p.Review(t.Context(), lea, d.ID, &Review{Answer: AnswerNo, Note: "not now"}); err == nil || !strings.Contains(err.Error(), "applied already") {
+		t.Errorf("a no to what is in force: %v", err)
+	}
 	d, err := p.Review(t.Context(), lea, d.ID, &Review{Answer: AnswerYes})
 	if err != nil || d.Status != Deployed || p.votes != 1 || !slices.Equal(p.answers, []string{"lea yes r-1"}) {
 		t.Errorf("%+v, %v, %d votes, answers %q", d, err, p.votes, p.answers)
+	}
+}
+
+// Files that were changed meanwhile make the proposal stale. The dossier can still be answered, and begins anew.
+func TestADossierWhoseProposalIsStaleCanBeginAnew(t *testing.T) {
+	for _, answer := range []ReviewAnswer{AnswerChanges, AnswerNo} {
+		p := newPlant(t)
+		d := p.walk(agent)
+		p.state, p.voteErr = proposal.Stale, refuse(switchboard.CodeProposal, "the proposal is stale")
+		_, err := p.Review(t.Context(), lea, d.ID, &Review{Answer: AnswerYes})
+		if own, ok := errors.AsType[*switchboard.Error](err); !ok || !strings.Contains(own.Hint, "answer changes") {
+			t.Errorf("a yes: %v", err)
+		}
+		if _, err := p.Review(t.Context(), lea, d.ID, &Review{Answer: answer, Note: "the files have changed"}); err != nil {
+			t.Errorf("%s: %v", answer, err)
+		}
+		if again, err := p.Ask(t.Context(), "acme", "read time", agent, "please"); err != nil || again.Status != Working || (again.ID == d.ID) != (answer == AnswerChanges) {
+			t.Errorf("%s: %+v, %v", answer, again, err)
+		}
 	}
 }
 

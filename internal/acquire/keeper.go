@@ -223,13 +223,23 @@ func (k *Keeper) Review(ctx context.Context, by *switchboard.Officer, id string,
 
 func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
-// endProposal refuses the proposal of a dossier that a person does not want as it is.
+// endProposal refuses the proposal of a dossier that a person does not want as it is. One that has ended by itself stays as it is.
 func (k *Keeper) endProposal(ctx context.Context, by *switchboard.Officer, d *Dossier, r *Review) error {
 	if d.Proposal == "" {
 		return nil
 	}
-	_, err := k.o.Vote(ctx, by, d.Proposal, false, r.Note)
-	return err
+	p, err := k.o.Look(ctx, by, d.Proposal)
+	if err != nil {
+		return err
+	}
+	switch p.State {
+	case proposal.Open:
+		_, err = k.o.Vote(ctx, by, d.Proposal, false, r.Note)
+		return err
+	case proposal.Applied, proposal.Applying:
+		return refuse(switchboard.CodeProposal, "the change is %s already; say yes, or take proposal %s back first", p.State, d.Proposal)
+	}
+	return nil
 }
 
 // answer gives or refuses the capability to the agent that has asked. What keeps the officer from that does not undo what was decided about the dossier: a note says that the request waits.
@@ -277,19 +287,30 @@ func (k *Keeper) makeChange(ctx context.Context, by *switchboard.Officer, d *Dos
 		return true, nil
 	case !said:
 		if p, err = k.o.Vote(ctx, by, d.Proposal, true, note); err != nil {
-			return false, err
+			return false, adviseOn(err)
 		}
 		if len(p.Votes) < p.Needed {
 			return false, nil
 		}
 	}
 	_, err = k.o.Apply(ctx, by, d.Proposal)
-	if own, ok := errors.AsType[*switchboard.Error](err); ok && own.Code == switchboard.CodeNotChangedHere {
-		told := *own
-		told.Hint = "the dossier waits: once this is rolled out and in force, say yes again"
-		return false, &told
+	return err == nil, adviseOn(err)
+}
+
+// adviseOn adds to what keeps a change from being made what to do about the dossier, which still waits.
+func adviseOn(err error) error {
+	own, ok := errors.AsType[*switchboard.Error](err)
+	if !ok {
+		return err
 	}
-	return err == nil, err
+	told := *own
+	switch own.Code {
+	case switchboard.CodeNotChangedHere:
+		told.Hint = "the dossier waits: once this is rolled out and in force, say yes again"
+	case switchboard.CodeProposal:
+		told.Hint = strings.TrimPrefix(told.Hint+"; the dossier waits: answer changes, and it begins anew when the capability is asked for again", "; ")
+	}
+	return &told
 }
 
 const inForceTime = 20 * time.Second // for the program of a new server to start, and its tools to be let in

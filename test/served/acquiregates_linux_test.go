@@ -107,7 +107,7 @@ func (f *foundry) unchanged(t *testing.T, s *rig.HTTPSession, files map[string]s
 // await waits until the dossier of a capability has one of the statuses. key is that of the officer who reads.
 func (f *foundry) await(t *testing.T, key, capability string, statuses ...string) (d dossier) {
 	t.Helper()
-	rig.Eventually(t, "the dossier of "+capability+" is "+strings.Join(statuses, " or "), func() string {
+	wait.For(t, 2*time.Minute, "the dossier of "+capability+" is "+strings.Join(statuses, " or "), func() error { // a killed process keeps the right to work for half a minute
 		var list struct {
 			Dossiers []struct{ ID, Capability string }
 		}
@@ -123,9 +123,12 @@ func (f *foundry) await(t *testing.T, key, capability string, statuses ...string
 			if err := json.Unmarshal([]byte(a.Body), &d); err != nil {
 				t.Fatalf("%v: %s", err, a.Body)
 			}
-			return rig.ReasonUnless(slices.Contains(statuses, d.Status), d.Text)
+			if !slices.Contains(statuses, d.Status) {
+				return errors.New(d.Text)
+			}
+			return nil
 		}
-		return "there is none: " + a.Body
+		return errors.New("there is none: " + a.Body)
 	})
 	return d
 }
@@ -283,7 +286,7 @@ func TestAReviewCountsOfAnotherPersonOfTheTenantAndItsNoteReachesTheAgent(t *tes
 		t.Fatalf("the dossier is\n%s", second.Text)
 	}
 
-	// No: the request of the agent is refused, with the note. An operator who may not approve can end a dossier too.
+	// No: the request of the agent is refused, with the note.
 	if a := f.review(t, lea, second, "no", "not this one, \x1bplease"); a.Status != http.StatusOK {
 		t.Fatalf("no: %d %s", a.Status, a.Body)
 	}
@@ -385,12 +388,6 @@ func TestAKillAmidADossierBeginsItAnew(t *testing.T) {
 	f.serve(t)
 	s = f.open(t, "ann")
 	f.unchanged(t, s, files, names)
-	wait.For(t, time.Minute, "the killed process's right to work on dossiers has ended", func() error { // it lasts for half a minute
-		if now := readDossier(t, f.Gateway, lea); now.Status == "working" {
-			return errors.New(now.Text)
-		}
-		return nil
-	})
 	d := f.await(t, lea, graph, ended...)
 	if d.ID != amid.ID || d.Status != "waiting" || strings.Count(d.Text, "research ") != 1 {
 		t.Fatalf("the dossier is\n%s", d.Text)
