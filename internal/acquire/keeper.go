@@ -117,7 +117,7 @@ func (k *Keeper) ask(ctx context.Context, tenant switchboard.TenantID, capabilit
 		}
 		earlier++
 		switch {
-		case status == Stopped && who.Agent && d.Seeker.Request == who.Request && now.Sub(d.Changed) < againAfter:
+		case status == Stopped && d.Phase != Deploy && who.Agent && d.Seeker.Request == who.Request && now.Sub(d.Changed) < againAfter:
 			return d, nil
 		case status.ended():
 			continue

@@ -68,8 +68,15 @@ func (k *Keeper) endProposal(ctx context.Context, by *switchboard.Officer, d *Do
 		return nil
 	}
 	seen, err := k.o.Look(ctx, by, d.Proposal)
-	if err != nil || seen.State != proposal.Open {
+	if err != nil {
 		return err
+	}
+	switch seen.State {
+	case proposal.Open:
+	case proposal.Applied, proposal.Applying:
+		return refuse(switchboard.CodeProposal, "the change is %s already; say yes, or take it back first: switchboard proposals roll-back %s", seen.State, d.Proposal)
+	default:
+		return nil
 	}
 	_, err = k.o.Vote(ctx, by, d.Proposal, false, r.Note)
 	return err

@@ -2,6 +2,7 @@ package served_test
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"path/filepath"
 	"regexp"
@@ -103,9 +104,11 @@ func TestFromICannotToItCan(t *testing.T) {
 		t.Fatalf("the agent hears %s", a.text)
 	}
 	var d dossier
-	rig.Eventually(t, "a person must decide", func() string {
-		d = readDossier(t, g, keys["lea"])
-		return rig.ReasonUnless(d.Status == "waiting" || d.Status == "stopped", d.Text)
+	wait.For(t, time.Minute, "a person must decide", func() error {
+		if d = readDossier(t, g, keys["lea"]); d.Status != "waiting" && d.Status != "stopped" {
+			return errors.New(d.Text)
+		}
+		return nil
 	})
 	if d.Status != "waiting" || d.Chosen != "io.github.alice/graph-archive" || len(d.Tools) != 1 || !d.Tools[0].Verified {
 		t.Fatalf("the dossier is\n%s", d.Text)

@@ -107,7 +107,7 @@ func (f *foundry) unchanged(t *testing.T, s *rig.HTTPSession, files map[string]s
 // await waits until the dossier of a capability has one of the statuses. key is that of the officer who reads.
 func (f *foundry) await(t *testing.T, key, capability string, statuses ...string) (d dossier) {
 	t.Helper()
-	rig.Eventually(t, "the dossier of "+capability+" is "+strings.Join(statuses, " or "), func() string {
+	wait.For(t, 2*time.Minute, "the dossier of "+capability+" is "+strings.Join(statuses, " or "), func() error { // a killed process keeps the right to work for half a minute
 		var list struct {
 			Dossiers []struct{ ID, Capability string }
 		}
@@ -123,9 +123,12 @@ func (f *foundry) await(t *testing.T, key, capability string, statuses ...string
 			if err := json.Unmarshal([]byte(a.Body), &d); err != nil {
 				t.Fatalf("%v: %s", err, a.Body)
 			}
-			return rig.ReasonUnless(slices.Contains(statuses, d.Status), d.Text)
+			if !slices.Contains(statuses, d.Status) {
+				return errors.New(d.Text)
+			}
+			return nil
 		}
-		return "there is none: " + a.Body
+		return errors.New("there is none: " + a.Body)
 	})
 	return d
 }
@@ -139,7 +142,7 @@ func (f *foundry) review(t *testing.T, key string, d dossier, answer, note strin
 // ended are the statuses of a dossier that Switchboard does not work on.
 var ended = []string{"waiting", "stopped", "refused", "deployed", "revising"}
 
-// Each gate stops a server that must not pass it. People and the agent hear why, and nothing of it is in force.
+// Each gate stops a server that must not pass it. People read why, the agent hears where, and nothing of it is in force.
 func TestAServerThatMustNotBeAcquiredStopsAtItsGate(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.OneDecision)
@@ -153,27 +156,27 @@ func TestAServerThatMustNotBeAcquiredStopsAtItsGate(t *testing.T) {
 	gates := []struct {
 		pkg, capability, words string
 		files                  map[string]string
-		phase, why             string
+		phase, why, heard      string // a person reads why; no word of it is for the agent
 	}{
 		{
 			"dead-graph", "search knowledge_graph", "Search a knowledge graph of facts.",
 			map[string]string{"package.json": `{"mcpName":"io.github.alice/dead-graph"}`, "index.js": "#!/usr/bin/env node\nconsole.error('no license');\nprocess.exit(1);\n"},
-			"implement", "it does not start in strict walls",
+			"research", "it does not start in strict walls", "no server that is known gives it",
 		},
 		{
 			"lax-mail", "search email", "Search your email.",
 			program("io.github.alice/lax-mail", "search_emails", "Search emails by a query.", "const names =", "if (args?.query === undefined) return { content: [{ type: 'text', text: 'all of it' }] };\n  const names ="),
-			"validate", "search_emails is not verified",
+			"validate", "search_emails is not verified", "what was found did not pass its tests",
 		},
 		{
 			"other-calendar", "search calendar", "Search calendar events.",
 			program("io.github.alice/other-calendar", "tell_weather", "Tells the weather of a city."),
-			"implement", "none of its 1 tools seems to give search calendar",
+			"research", "none of its 1 tools seems to give search calendar", "no server that is known gives it",
 		},
 		{
 			"pay-bills", "write payments", "Pay an invoice.",
 			program("io.github.alice/pay-bills", "pay_invoice", "Pay an invoice with the credit card of the account.", "readOnlyHint: true", "readOnlyHint: false"),
-			"validate", "pay_invoice is prohibited",
+			"validate", "pay_invoice is prohibited", "what was found did not pass its tests",
 		},
 	}
 	rows, entries := "request: [", []any{}
@@ -195,10 +198,10 @@ func TestAServerThatMustNotBeAcquiredStopsAtItsGate(t *testing.T) {
 	for _, g := range gates {
 		t.Run(g.pkg, func(t *testing.T) {
 			d := f.await(t, f.keys["lea"], g.capability, ended...)
-			if d.Status != "stopped" || d.Phase != g.phase || d.Chosen != "io.github.alice/"+g.pkg || d.Proposal != "" || !strings.Contains(d.Text, g.why) {
+			if d.Status != "stopped" || d.Phase != g.phase || d.Candidates[0].Name != "io.github.alice/"+g.pkg || d.Proposal != "" || !strings.Contains(d.Text, g.why) {
 				t.Fatalf("the dossier is\n%s", d.Text)
 			}
-			if st := standing(t, s, g.capability); st.Status != "pending" || !strings.Contains(st.Why, "it stopped in the phase "+g.phase) || !strings.Contains(st.Why, g.why) {
+			if st := standing(t, s, g.capability); st.Status != "pending" || !strings.HasSuffix(st.Why, g.heard) || strings.Contains(st.text, g.why) {
 				t.Errorf("the agent hears %s", st.text)
 			}
 			if a := f.review(t, f.keys["lea"], d, "yes", ""); a.Status < 400 || !strings.Contains(a.Body, "stopped") {
@@ -283,7 +286,7 @@ func TestAReviewCountsOfAnotherPersonOfTheTenantAndItsNoteReachesTheAgent(t *tes
 		t.Fatalf("the dossier is\n%s", second.Text)
 	}
 
-	// No: the request of the agent is refused, with the note. An operator who may not approve can end a dossier too.
+	// No: the request of the agent is refused, with the note.
 	if a := f.review(t, lea, second, "no", "not this one, \x1bplease"); a.Status != http.StatusOK {
 		t.Fatalf("no: %d %s", a.Status, a.Body)
 	}
@@ -385,12 +388,6 @@ func TestAKillAmidADossierBeginsItAnew(t *testing.T) {
 	f.serve(t)
 	s = f.open(t, "ann")
 	f.unchanged(t, s, files, names)
-	wait.For(t, time.Minute, "the killed process's right to work on dossiers has ended", func() error { // it lasts for half a minute
-		if now := readDossier(t, f.Gateway, lea); now.Status == "working" {
-			return errors.New(now.Text)
-		}
-		return nil
-	})
 	d := f.await(t, lea, graph, ended...)
 	if d.ID != amid.ID || d.Status != "waiting" || strings.Count(d.Text, "research ") != 1 {
 		t.Fatalf("the dossier is\n%s", d.Text)
