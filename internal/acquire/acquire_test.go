@@ -2,6 +2,7 @@ package acquire
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -31,6 +32,7 @@ type plant struct {
 	found    []Prospect
 	here     []HereTool
 	started  Prospect
+	hereErr  error
 	startErr error
 	tried    []TriedTool
 	voteErr  error
@@ -45,7 +47,7 @@ type plant struct {
 }
 
 func (p *plant) Here(context.Context, switchboard.TenantID, string) ([]HereTool, error) {
-	return p.here, nil
+	return p.here, p.hereErr
 }
 
 func (p *plant) Registries(context.Context, switchboard.TenantID, string, string) ([]Prospect, []string, error) {
@@ -163,9 +165,10 @@ func TestNothingPassesAGateThatItMustNotPass(t *testing.T) {
 		phase  SearchPhase
 		why    string
 	}{
-		"confidence 0.69":  {func(p *plant) { p.found[0].Confidence = 69 }, Research, "no candidate has a confidence of 0.70; the likeliest, io.github.alice/clock, has 0.69"},
-		"a look-alike":     {func(p *plant) { p.found[0].Why = "it looks like another one" }, Research, "it looks like another one"},
-		"nothing is found": {func(p *plant) { p.found = nil }, Research, "no tool here and no server of a registry"},
+		"confidence 0.69":         {func(p *plant) { p.found[0].Confidence = 69 }, Research, "no candidate has a confidence of 0.70; the likeliest, io.github.alice/clock, has 0.69"},
+		"a look-alike":            {func(p *plant) { p.found[0].Why = "it looks like another one" }, Research, "it looks like another one"},
+		"no term of the taxonomy": {func(p *plant) { p.hereErr = errors.New("it is no verb and resource") }, Research, "it is no verb and resource"},
+		"nothing is found":        {func(p *plant) { p.found = nil }, Research, "no tool here and no server of a registry"},
 		"here, out of bounds": {func(p *plant) {
 			p.found, p.here = nil, []HereTool{{Tool: tool, Why: "it is outside of the tenant's bound"}}
 		}, Research, "clock/now is here: it is outside of the tenant's bound"},
@@ -190,6 +193,9 @@ func TestNothingPassesAGateThatItMustNotPass(t *testing.T) {
 			tt.change(p)
 			d := p.walk(agent)
 			last := d.Passages[len(d.Passages)-1]
+			if text, err := json.Marshal(d); err != nil || strings.Contains(string(text), "null") {
+				t.Errorf("a list is null: %s, %v", text, err)
+			}
 			if d.Status != Stopped || last.Phase != tt.phase || last.Passed || !strings.Contains(last.Why, tt.why) || d.Proposal != "" {
 				t.Errorf("it is %s; the last gate: %+v", d.Status, last)
 			}
