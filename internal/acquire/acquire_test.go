@@ -3,6 +3,7 @@ package acquire
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -33,6 +34,7 @@ type plant struct {
 	found    []Prospect
 	here     []HereTool
 	started  Prospect
+	hereErr  error
 	startErr error
 	sure     int // by the definitions
 	labelErr error
@@ -55,7 +57,7 @@ type plant struct {
 }
 
 func (p *plant) Here(context.Context, switchboard.TenantID, string) ([]HereTool, error) {
-	return p.here, nil
+	return p.here, p.hereErr
 }
 
 func (p *plant) Registries(context.Context, switchboard.TenantID, string, string) ([]Prospect, []string, error) {
@@ -192,9 +194,10 @@ func TestNothingPassesAGateThatItMustNotPass(t *testing.T) {
 		phase  SearchPhase
 		why    string
 	}{
-		"confidence 0.69":  {func(p *plant) { p.sure = 69 }, Research, "its likeliest tool for read time has a confidence of 0.69, and needs 0.70"},
-		"a look-alike":     {func(p *plant) { p.found[0].Why = "it looks like another one" }, Research, "it looks like another one"},
-		"nothing is found": {func(p *plant) { p.found = nil }, Research, "no tool here and no server of a registry"},
+		"confidence 0.69":         {func(p *plant) { p.sure = 69 }, Research, "its likeliest tool for read time has a confidence of 0.69, and needs 0.70"},
+		"a look-alike":            {func(p *plant) { p.found[0].Why = "it looks like another one" }, Research, "it looks like another one"},
+		"nothing is found":        {func(p *plant) { p.found = nil }, Research, "no tool here and no server of a registry"},
+		"no term of the taxonomy": {func(p *plant) { p.hereErr = errors.New("it is no verb and resource") }, Research, "it is no verb and resource"},
 		"here, out of bounds": {func(p *plant) {
 			p.found, p.here = nil, []HereTool{{Tool: tool, Why: "it is outside of the tenant's bound"}}
 		}, Research, "clock/now is here: it is outside of the tenant's bound"},
@@ -220,6 +223,9 @@ func TestNothingPassesAGateThatItMustNotPass(t *testing.T) {
 			tt.change(p)
 			d := p.walk(agent)
 			last := d.Passages[len(d.Passages)-1]
+			if text, err := json.Marshal(d); err != nil || strings.Contains(string(text), "null") {
+				t.Errorf("a list is null: %s, %v", text, err)
+			}
 			if d.Status != Stopped || last.Phase != tt.phase || last.Passed || !strings.Contains(last.Why, tt.why) || d.Proposal != "" {
 				t.Errorf("it is %s; the last gate: %+v", d.Status, last)
 			}

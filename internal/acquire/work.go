@@ -225,10 +225,11 @@ func shorten(text string) string {
 }
 
 func (j *journey) research(ctx context.Context) (string, error) {
-	var err error
-	if j.d.Here, err = j.o.Research.Here(ctx, j.d.Tenant, j.d.Capability); err != nil {
+	here, err := j.o.Research.Here(ctx, j.d.Tenant, j.d.Capability)
+	if err != nil {
 		return "", err
 	}
+	j.d.Here = append(j.d.Here, here...)
 	for _, h := range j.d.Here {
 		if h.Label {
 			j.d.Candidates = append(j.d.Candidates, Prospect{Name: h.Tool.String(), Confidence: h.Confidence, Here: h.Tool})

@@ -234,6 +234,9 @@ func TestAZ14EveryRouteNeedsItsOffice(t *testing.T) {
 		if strings.HasPrefix(path, "/v1/policy-diffs?") {
 			body = `{"receipt":"none"}` // what is not refused is carried out for a while, and only two at once
 		}
+		if strings.HasSuffix(path, "/review") {
+			body = `{"answer":"no","note":"n"}` // what is no answer is refused before anything is looked up
+		}
 		if a := g.AskAdmin(t, keys[who], method, path, body); a.Status != want {
 			t.Errorf("%s %s as %s: %d, want %d: %.200s", method, path, who, a.Status, want, a.Body)
 		}
@@ -279,8 +282,8 @@ func TestAZ14EveryRouteNeedsItsOffice(t *testing.T) {
 					want = http.StatusNotFound
 				case !slices.Contains(h.offices, need):
 					want = http.StatusForbidden
-				case name == "POST /v1/try":
-					want = http.StatusBadRequest // it names no tool
+				case name == "POST /v1/try" || name == "POST /v1/acquisitions":
+					want = http.StatusBadRequest // it names no tool, or no capability
 				case strings.HasSuffix(name, "{call}"):
 					want = http.StatusNotFound // there is none
 				case strings.HasSuffix(name, "/standing"):
