@@ -70,7 +70,7 @@ const (
 	keptFor    = 90 * 24 * time.Hour
 )
 
-// A Seeker is who asks for a capability: an agent, or an officer.
+// A Seeker asks for a capability. It is an agent or an officer.
 type Seeker struct {
 	ID         string             `json:"id"`
 	Auth       switchboard.Auth   `json:"auth"`
@@ -80,7 +80,7 @@ type Seeker struct {
 	Request    string             `json:"request,omitempty" doc:"The request for the capability, as the commands about approvals name it."`
 }
 
-// A HereTool is a tool that is here already, and that nobody gets for the capability.
+// A HereTool is a tool that is here already, and that the task does not get for the capability.
 type HereTool struct {
 	Tool       switchboard.ToolID `json:"tool,omitzero" doc:"Absent if the tenant may not know of it."`
 	Why        string             `json:"why" doc:"Why the task does not get it."`
@@ -99,7 +99,6 @@ func (f *HereTool) name() string {
 type Prospect struct {
 	Name       string   `json:"name" doc:"Of the server in its registry, or SERVER/TOOL for a tool that is here."`
 	Registry   string   `json:"registry,omitempty" doc:"Where it was found; absent for a tool that is here."`
-	Title      string   `json:"title,omitempty"`
 	Words      string   `json:"words,omitempty" doc:"What it says of itself."`
 	Package    string   `json:"package,omitempty" doc:"Of npm."`
 	Version    string   `json:"version,omitempty" doc:"The exact version."`
@@ -250,7 +249,7 @@ var stoppedAt = map[SearchPhase]string{
 	Document: "what was found could not be described", Deploy: "what was found could not be put into force",
 }
 
-// Public returns the dossier as it stands now, without what identifies a credential.
+// Public returns the dossier as it stands now, without the credential of the seeker.
 func (d *Dossier) Public() *Dossier {
 	public := *d
 	public.Seeker.Credential, public.Status = "", d.StatusAt(time.Now())
@@ -306,8 +305,8 @@ func (d *Dossier) Text(now time.Time) string {
 		if len(c.Hosts) > 0 {
 			line("    hosts: %s", scan.Spell(strings.Join(c.Hosts, ", ")))
 		}
-		if words := strings.TrimPrefix(c.Title+". "+c.Words, ". "); words != ". " {
-			quoted(words)
+		if c.Words != "" {
+			quoted(c.Words)
 		}
 		for _, f := range c.Findings {
 			line("    %s", scan.Spell(f))
@@ -318,6 +317,9 @@ func (d *Dossier) Text(now time.Time) string {
 		if why := cmp.Or(c.Why, c.Unclear); why != "" && !chosen {
 			line("    not taken: %s", scan.Spell(why))
 		}
+	}
+	if len(d.Notices) > 0 {
+		line("\nabout the registries:")
 	}
 	for _, n := range d.Notices {
 		line("  %s", scan.Spell(n))

@@ -30,7 +30,7 @@ func shortlist(d *Dossier) (list []*Prospect) {
 	return list[:min(len(list), maxLooked)]
 }
 
-// judgeConfidence is the gate of research, about one candidate whose definitions were looked at.
+// judgeConfidence is the gate of research, for one candidate that was looked at.
 func judgeConfidence(c *Prospect, capability string) (why string) {
 	if c.Confidence >= minConfidence {
 		return ""
@@ -38,7 +38,7 @@ func judgeConfidence(c *Prospect, capability string) (why string) {
 	return fmt.Sprintf("its likeliest tool for %s has a confidence of %s, and needs %s", capability, hundredths(c.Confidence), hundredths(minConfidence))
 }
 
-// whyNone says why no candidate is tried.
+// whyNone gives the reasons why no candidate is tried.
 func whyNone(d *Dossier) string {
 	var all []string
 	for i := range d.Candidates {
@@ -127,7 +127,7 @@ const (
 // ReviewAnswers are all answers.
 var ReviewAnswers = []ReviewAnswer{AnswerYes, AnswerNo, AnswerChanges}
 
-// judgeReview refuses what nobody may say about a dossier at an instant. Whose yes counts is decided by the proposal: never that of who has asked.
+// judgeReview refuses an answer that no person may give to a dossier at an instant. The proposal decides which yes counts: never the one of the seeker.
 func judgeReview(d *Dossier, r *PersonReview, now time.Time) error {
 	switch status := d.StatusAt(now); {
 	case !slices.Contains(ReviewAnswers, r.Answer):
@@ -150,10 +150,10 @@ func judgeReview(d *Dossier, r *PersonReview, now time.Time) error {
 	return nil
 }
 
-// deployTime is how long a change of a dossier can take. After that, nobody makes it any more.
+// deployTime is how long a change of a dossier can take. A longer one was cut off by a kill.
 const deployTime = 3 * time.Minute
 
-// judgeReviewer refuses an officer who may not decide about a dossier. What it would change stands in the operator's files. Nobody ends the search of an operator except an operator.
+// judgeReviewer refuses an officer who may not decide about a dossier. It would change the operator's files. Only an operator ends the search of an operator.
 func judgeReviewer(d *Dossier, by *switchboard.Officer) error {
 	if by.Operator || d.Proposal == "" && d.Seeker.Agent && (by.Holds(switchboard.OfficeApprover, d.Tenant) || by.Holds(switchboard.OfficeAdmin, d.Tenant)) {
 		return nil

@@ -39,7 +39,7 @@ type Options struct {
 	Research Researcher
 	Workshop Workshop
 
-	// Propose makes a proposal for who asks; officer is nil for an agent. Look, Vote and Apply are Show, Decide and Apply of proposal.Keeper; RollBack takes back one that was applied.
+	// Propose makes a proposal for the seeker; officer is nil for an agent. Look, Vote and Apply are Show, Decide and Apply of proposal.Keeper; RollBack takes back one that was applied.
 	Propose  func(ctx context.Context, who proposal.Proposer, officer *switchboard.Officer, d *proposal.Draft) (*proposal.KeptProposal, error)
 	Look     func(ctx context.Context, by *switchboard.Officer, id string) (*proposal.View, error)
 	Vote     func(ctx context.Context, by *switchboard.Officer, id string, yes bool, note string) (*proposal.KeptProposal, error)
@@ -150,7 +150,7 @@ func (k *Keeper) ask(ctx context.Context, tenant switchboard.TenantID, capabilit
 	return d, nil
 }
 
-// newID returns the id of a dossier. It follows from what is asked and how often it was asked before, so that equal requests at one instant are one dossier.
+// newID returns the id of a dossier. It follows from the question and the number of earlier ones, so that equal requests at one instant are one dossier.
 func newID(tenant switchboard.TenantID, capability string, who *Seeker, earlier int) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %d", tenant, capability, who.ID, who.Auth, who.Task, earlier))
 	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:])[:10])

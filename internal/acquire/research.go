@@ -132,7 +132,7 @@ func (r *CatalogResearcher) Registries(ctx context.Context, tenant switchboard.T
 			notices = append(notices, "registry "+row.ID+": "+listing.Cut)
 		}
 		if listing.RefusedCount > 0 {
-			notices = append(notices, fmt.Sprintf("registry %s: %d entries were refused; the first, %s: %s", row.ID, listing.RefusedCount, listing.Refused[0].Where, listing.Refused[0].Reason))
+			notices = append(notices, fmt.Sprintf("registry %s: entries that were refused: %d; the first, %s: %s", row.ID, listing.RefusedCount, listing.Refused[0].Where, listing.Refused[0].Reason))
 		}
 		entries = append(entries, listing.Entries...)
 	}
@@ -162,8 +162,8 @@ func (r *CatalogResearcher) Registries(ctx context.Context, tenant switchboard.T
 	return found, notices, nil
 }
 
-// clearUp decides which of two candidates with names that look alike is the original: the one whose package says that it belongs to it, if the package of the other one says that
-// it belongs to somebody else. A package that says nothing, or that npm could not be asked about, is no such evidence: whoever imitates it would win.
+// clearUp finds the original of two candidates with names that look alike. Its package says that it belongs to it, and the package of the other one says that it belongs to another server. A
+// package that says nothing is no such evidence, and neither is one that npm could not be asked about: an imitation would win.
 func clearUp(found []Prospect) {
 	for i := range found {
 		c := &found[i]
@@ -176,7 +176,7 @@ func clearUp(found []Prospect) {
 	}
 }
 
-// differingEntries returns remarks on entries whose name stands for another package elsewhere: the package of each must say that it does not belong to the name, except for one.
+// differingEntries returns remarks on entries with one name and different packages. All of these packages but one must say that they belong to another server.
 func differingEntries(entries []registry.Entry) (remarks []registry.Remark) {
 	packages := map[string][]string{}
 	for i := range entries {
@@ -197,7 +197,7 @@ func differingEntries(entries []registry.Entry) (remarks []registry.Remark) {
 	return remarks
 }
 
-// isDisowned reports whether each candidate with the name, of which there is one at least, has a package that says that it belongs to another server.
+// isDisowned reports whether there are candidates with the name, and the package of each says that it belongs to another server.
 func isDisowned(found []Prospect, name string) bool {
 	is := false
 	for i := range found {
@@ -232,12 +232,11 @@ func configuredNames(cfg *config.Config) (names []string) {
 	return names
 }
 
-// What the words of a server of a registry are worth: the share of servers that have a tool with the capability, in hundredths, among those whose words name its verb and its resource, and
-// among those whose words name its resource. Of 894 real servers, whose tools annotate has labelled; see TestTheWordsOfServersAreWorthWhatIsSaid. So words alone pass no gate: they say which
-// programs to look at.
+// The worth of words is a share of servers in hundredths: of those that name the verb and the resource of a capability, and of those that name its resource, so many have a tool with it. It
+// was measured on 894 real servers; TestTheWordsOfServersAreWorthWhatIsSaid does that again. So words alone pass no gate. They say which programs are worth a look.
 const (
-	worthOfBoth     = 45
-	worthOfResource = 10
+	worthOfBoth     = 28
+	worthOfResource = 11
 )
 
 // rate says what the words of a server of a registry are worth for the capability. ok is false if they say nothing of it.
@@ -258,7 +257,7 @@ func (r *CatalogResearcher) rate(e *registry.Entry, need *switchboard.Requiremen
 		}
 	}
 	c = Prospect{
-		Name: e.Name, Registry: e.Registry, Title: e.Title, Words: e.Description, Package: e.Package.Name, Version: e.Package.Version, Secrets: e.Secrets, Hosts: e.Hosts,
+		Name: e.Name, Registry: e.Registry, Words: wordsOf(e), Package: e.Package.Name, Version: e.Package.Version, Secrets: e.Secrets, Hosts: e.Hosts,
 		Confidence: worth, Why: e.Obstacle,
 	}
 	if len(e.Secrets) > 0 && c.Why == "" {
@@ -267,13 +266,18 @@ func (r *CatalogResearcher) rate(e *registry.Entry, need *switchboard.Requiremen
 	return c, worth > 0
 }
 
+// wordsOf returns the title and the description of an entry.
+func wordsOf(e *registry.Entry) string {
+	return strings.TrimSuffix(strings.TrimPrefix(e.Title+". "+e.Description, ". "), ". ")
+}
+
 // decoration is what texts of registries have that says nothing: markup and addresses.
 var decoration = regexp.MustCompile(`<[^>]*>|\]\([^)]*\)|https?://\S+`)
 
 // readings returns what a server of a registry says of itself as the definitions of tools, the first one as it is: its words can begin with what it does ("Search the web"), or name it ("Web
 // search for agents").
 func readings(e *registry.Entry) (all []annotate.DefinedTool) {
-	words := decoration.ReplaceAllString(strings.TrimPrefix(e.Title+". "+e.Description, ". "), " ")
+	words := decoration.ReplaceAllString(wordsOf(e), " ")
 	names := []string{"tool"}
 	for clause := range strings.FieldsFuncSeq(words, func(r rune) bool { return strings.ContainsRune(".:;,()", r) }) {
 		fields := strings.Fields(strings.ToLower(clause))

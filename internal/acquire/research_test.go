@@ -261,7 +261,7 @@ func TestARegistryThatCannotBeReadStopsNothingElse(t *testing.T) {
 	l.list("corp", graph("io.github.alice/graph-archive", "graph-archive"))
 	l.listings["corp"].Cut, l.listings["corp"].RefusedCount, l.listings["corp"].Refused = "it has more pages", 2, []registry.RefusedEntry{{Where: "page 1, entry 3", Reason: "its name is not valid"}}
 	found, notices, err := l.researcher().Registries(t.Context(), "acme", "search knowledge_graph", "")
-	want := []string{"registry down cannot be read: connection refused", "registry corp: it has more pages", "registry corp: 2 entries were refused; the first, page 1, entry 3: its name is not valid"}
+	want := []string{"registry down cannot be read: connection refused", "registry corp: it has more pages", "registry corp: entries that were refused: 2; the first, page 1, entry 3: its name is not valid"}
 	if err != nil || len(found) != 1 || found[0].Why != "" || !slices.Equal(notices, want) {
 		t.Errorf("found %+v, %q, %v", found, notices, err)
 	}

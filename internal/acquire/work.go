@@ -36,7 +36,7 @@ type Workshop interface {
 	Start(ctx context.Context, d *Dossier, c *Prospect) (Work, error)
 }
 
-// A Work is a candidate whose program runs in walls.
+// A Work is a candidate. Its program runs in walls.
 type Work interface {
 	// Confidence is how sure it is, by its definitions, that a tool gives the capability, in hundredths.
 	Confidence() int
@@ -204,7 +204,7 @@ func passedWord(passed bool) string {
 	return "stopped"
 }
 
-// spellError returns what an error says, with what to do next.
+// spellError returns the text of an error, with its hint.
 func spellError(err error) string {
 	text := err.Error()
 	if own, ok := errors.AsType[*switchboard.Error](err); ok {

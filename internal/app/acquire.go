@@ -149,7 +149,7 @@ func whyNotIn(v *admission.PinVerdict, digest string) string {
 	return ""
 }
 
-// seekAcquisition opens a dossier for what an agent has asked for and nothing offers. The request stays, whatever becomes of the dossier.
+// seekAcquisition opens a dossier for a capability that an agent has asked for, and that no tool gives. The request stays in any case.
 func seekAcquisition(ctx context.Context, a *App, r *approval.Request, reason string) {
 	if !canAcquire(a) {
 		return
@@ -169,7 +169,7 @@ func seekerOf(r *approval.Request) acquire.Seeker {
 	return acquire.Seeker{ID: r.Asker.Principal, Auth: r.Asker.Auth, Agent: true, Task: r.Asker.Task, Request: r.ID()}
 }
 
-// progressOf says to an agent how it stands with what it has asked for.
+// progressOf says to an agent how far the search for a capability is.
 func progressOf(ctx context.Context, a *App, r *approval.Request) (progress, note string) {
 	if !canAcquire(a) {
 		return "", ""
