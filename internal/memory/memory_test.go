@@ -381,6 +381,39 @@ func TestAPageOfALaterVersionDoesNotStopTheFold(t *testing.T) {
 	}
 }
 
+func TestTheLagIsWhatTheFoldHasNotCounted(t *testing.T) {
+	s, r := store.NewMemory(), rand.New(rand.NewPCG(31, 32))
+	a, b := openChain(t, s, "n1"), openChain(t, s, "n2")
+	m, began := newMemory(s), time.Now().Add(-time.Second)
+	mustLag := func(when string, want uint64) {
+		t.Helper()
+		lag, err := m.Lag(t.Context())
+		if err != nil || lag.Receipts != want || lag.Since.IsZero() != (want == 0) || want > 0 && (lag.Since.Before(began) || lag.Since.After(time.Now())) {
+			t.Errorf("%s: %+v, %v; want %d", when, lag, err, want)
+		}
+	}
+	fill(t, a, r, 300)
+	fill(t, b, r, 100)
+	last := func(node string) uint64 {
+		n, err := receipt.Last(t.Context(), s, node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	mustLag("before a fold", last("n1")+last("n2"))
+	if err := s.Trim(t.Context(), "receipts/n2", 51); err != nil {
+		t.Fatal(err)
+	}
+	mustLag("without those that were removed", last("n1")+last("n2")-50)
+	if err := m.Fold(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mustLag("after a fold", 0)
+	fill(t, b, r, 9)
+	mustLag("after further receipts", 10)
+}
+
 func TestSeveralFoldersWithoutALeaseCountEachReceiptOnce(t *testing.T) {
 	s := store.NewMemory()
 	var writing, folding sync.WaitGroup
