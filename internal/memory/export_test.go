@@ -21,7 +21,12 @@ func Fill(t testing.TB, s store.Store, tenant switchboard.TenantID, days, tools 
 }
 
 // A Filling says what is written for a day: so many of the tools, other ones each day, and so many gaps and changes.
-type Filling struct{ Called, Tools, Gaps, Changes int }
+type Filling struct {
+	Called, Tools, Gaps, Changes int
+
+	// Server returns the server of a tool; nil means one server for all.
+	Server func(tool int) string
+}
 
 // FillPages writes pages of the last days of a tenant.
 func FillPages(t testing.TB, s store.Store, tenant switchboard.TenantID, days int, with Filling) {
@@ -31,19 +36,23 @@ func FillPages(t testing.TB, s store.Store, tenant switchboard.TenantID, days in
 		day := DayOf(time.Now()) - Day(d)
 		pages := map[string]*page{gapPart: newPage()}
 		for i := range with.Called {
-			tool := fmt.Sprint("server/tool_", (d*with.Called+i)%with.Tools)
+			n, server := (d*with.Called+i)%with.Tools, "server"
+			if with.Server != nil {
+				server = with.Server(n)
+			}
+			tool := fmt.Sprintf("%s/tool_%d", server, n)
 			p := pages[partOf(tool)]
 			if p == nil {
 				p = newPage()
 				pages[partOf(tool)] = p
 			}
-			n := p.totals(tool)
+			of := p.totals(tool)
 			for range 40 {
-				n.Outcomes[0]++
-				n.Latency.note(1000 + r.Int64N(1<<20))
+				of.Outcomes[0]++
+				of.Latency.note(1000 + r.Int64N(1<<20))
 			}
 			for _, o := range receipt.Outcomes[1:] {
-				n.addPattern(Pattern{o, "SB-EXEC-001", false}, seen(day.Start()))
+				of.addPattern(Pattern{o, "SB-EXEC-001", false}, seen(day.Start()))
 			}
 		}
 		for i := range with.Gaps {
