@@ -112,11 +112,11 @@ func askedTenant(b *testing.B, m *memory.Memory) *past.Reader {
 	return past.New(admin.NewReader(admin.ReaderOptions{Configuration: func() admin.Configuration { return admin.Configuration{State: st} }}), m)
 }
 
-// BenchmarkQuestions asks about the last 30 and 400 days of a tenant with 1,000 tools, of which 100 are called each day, and with 20 gaps and 10 changes a day. "all gaps"
-// is a tenant with as many gaps and changes a day as are kept.
+// BenchmarkQuestions asks about the last 30 and 400 days of a tenant with 1,000 tools, of which 100 are called each day, 40 times each, and fail in one way; and with 20 gaps
+// and 10 changes a day. "all gaps" is a tenant with as many gaps and changes a day as are kept.
 func BenchmarkQuestions(b *testing.B) {
 	s := openFile(b)
-	memory.FillPages(b, s, "acme", 400, memory.Filling{Called: 100, Tools: 1000, Gaps: 20, Changes: 10, Server: serverOf})
+	memory.FillPages(b, s, "acme", 400, memory.Filling{Called: 100, Tools: 1000, Patterns: 1, Gaps: 20, Changes: 10, Server: serverOf})
 	memory.Fill(b, s, "full", 400, 1)
 	m := newMemory(s)
 	r := askedTenant(b, m)

@@ -17,12 +17,12 @@ func NoteLatency(l *Latency, micros int64) { l.note(micros) }
 // Fill writes pages of the last days of a tenant, with as many tools a day, and with all gaps and changes that a page may have.
 func Fill(t testing.TB, s store.Store, tenant switchboard.TenantID, days, tools int) {
 	t.Helper()
-	FillPages(t, s, tenant, days, Filling{Called: tools, Tools: tools, Gaps: maxGaps, Changes: maxChanges})
+	FillPages(t, s, tenant, days, Filling{Called: tools, Tools: tools, Patterns: 5, Gaps: maxGaps, Changes: maxChanges})
 }
 
-// A Filling says what is written for a day: so many of the tools, other ones each day, and so many gaps and changes.
+// A Filling says what is written for a day: so many of the tools, other ones each day, with so many ways to fail each; and so many gaps and changes.
 type Filling struct {
-	Called, Tools, Gaps, Changes int
+	Called, Tools, Patterns, Gaps, Changes int
 
 	// Server returns the server of a tool; nil means one server for all.
 	Server func(tool int) string
@@ -51,7 +51,7 @@ func FillPages(t testing.TB, s store.Store, tenant switchboard.TenantID, days in
 				of.Outcomes[0]++
 				of.Latency.note(1000 + r.Int64N(1<<20))
 			}
-			for _, o := range receipt.Outcomes[1:] {
+			for _, o := range receipt.Outcomes[1 : 1+with.Patterns] {
 				of.addPattern(Pattern{o, "SB-EXEC-001", false}, seen(day.Start()))
 			}
 		}
