@@ -21,7 +21,7 @@ import (
 )
 
 var (
-	memoryKills     = flag.Int("memory-kills", 6, "how many `processes` TestTheMemoryCountsEachReceiptOnceAfterKills kills; 50 is what is promised")
+	memoryKills     = flag.Int("memory-kills", 20, "how many `processes` TestTheMemoryCountsEachReceiptOnceAfterKills kills; 50 is what is promised")
 	memoryQuestions = flag.Int("memory-questions", 2000, "how many `questions` TestTheMemoryAnswersATenantWithNothingOfAnother asks; 10000 is what is promised")
 )
 
