@@ -9,6 +9,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/history"
+	"github.com/summit-switchboard/switchboard/internal/memory"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/telemetry"
@@ -27,7 +28,11 @@ type Scraper struct {
 	Engine   *policy.Engine
 	Front    Front
 	Past     *history.History
+	Memory   *memory.Memory
 }
+
+// lagTime is how long a scrape waits for the store to say how far the memory of tools is behind.
+const lagTime = time.Second
 
 // ReadHistory returns a part of the history of metrics. A range without a tenant is about all tenants, for the operator; a tenant's has only
 // its own calls. The error is a *switchboard.Error.
@@ -72,10 +77,27 @@ func (m *Scraper) Scrape(id switchboard.TenantID, accept http.Header) (contentTy
 	if r := r.recordStatus(); r != nil {
 		v.LostRecords = r.Receipts.Lost + int64(r.Archive.Lost)
 		v.WaitingReceipts = r.Receipts.Waiting
+		if v.AllTenants {
+			v.MemoryLag = m.memoryLag()
+		}
 	}
 	kept := r.o.Store.Status()
 	v.StoreKind, v.StoreFault = kept.Kind, kept.Fault != ""
 	return m.Recorder.Scrape(&v, accept)
+}
+
+// memoryLag returns nil if the store cannot be read now.
+func (m *Scraper) memoryLag() *telemetry.MemoryLag {
+	ctx, cancel := context.WithTimeout(m.Reader.o.Stopping, lagTime)
+	defer cancel()
+	lag, err := m.Memory.Lag(ctx)
+	switch {
+	case err != nil:
+		return nil
+	case lag.Since.IsZero():
+		return &telemetry.MemoryLag{Receipts: lag.Receipts}
+	}
+	return &telemetry.MemoryLag{Receipts: lag.Receipts, Seconds: max(time.Since(lag.Since), 0).Seconds()}
 }
 
 // countAtoms returns the number of atoms in each state, or nil if there are none.

@@ -443,7 +443,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Connections: a.credentials, Document: current.clientDocument,
 		Work: a.work.Go, Stopping: ctx, Failed: func(r *http.Request, err error) { a.admin.api.SlowDown(r, err) }, Opened: a.memory.FreeSoon, Log: o.Log,
 	})
-	scraper := &admin.Scraper{Reader: a.admin.reads, Recorder: &a.metrics, Engine: a.engine, Past: a.admin.history}
+	scraper := &admin.Scraper{Reader: a.admin.reads, Recorder: &a.metrics, Engine: a.engine, Past: a.admin.history, Memory: a.admin.memory}
 	a.admin.comparisons = whatif.New(o.Log)
 	connectFirst := func(next switchboard.Caller) switchboard.Caller {
 		return a.credentials.ConnectFirst(func(ticket string) string { return connectURL(current.adminURL(), a.adminAt, ticket) }, approved, next)

@@ -8,6 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/admin/past"
+	"github.com/summit-switchboard/switchboard/internal/bind"
+	"github.com/summit-switchboard/switchboard/internal/catalog"
+	"github.com/summit-switchboard/switchboard/internal/contract"
 	"github.com/summit-switchboard/switchboard/internal/memory"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/store"
@@ -77,41 +82,83 @@ func forget(b *testing.B, s store.Store) {
 	}
 }
 
-// BenchmarkQuestions asks about the last 30 and 400 days of a full memory: 400 days with 300 tools a day of one tenant.
+// serverOf returns the server of a tool of BenchmarkQuestions. Each tool has another one that is like it at the other server.
+func serverOf(tool int) string { return []string{"one", "two"}[tool%2] }
+
+// askedTenant returns a reader of a tenant with 1,000 tools of two servers. Its task requires 400 of them, which is the most that a suggested ranking compares.
+func askedTenant(b *testing.B, m *memory.Memory) *past.Reader {
+	b.Helper()
+	tax, err := switchboard.NewTaxonomy(map[switchboard.Resource]switchboard.Resource{"fs": "", "internet": ""}, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	offers := map[string][][]byte{}
+	for i := range 1000 {
+		block := ""
+		if i < 400 {
+			block = fmt.Sprintf(`,"_meta":{"x-summit-capabilities":[{"verb":%q,"resource":%q}]}`, []string{"read", "search"}[i/200], []string{"fs", "internet"}[i/200])
+		}
+		offers[serverOf(i)] = append(offers[serverOf(i)], fmt.Appendf(nil, `{"name":"tool_%d","description":"Does the work number %d of files and pages.","inputSchema":{"type":"object"}%s}`, i, i/2, block))
+	}
+	var sources []catalog.Source
+	for server, tools := range offers {
+		sources = append(sources, catalog.Source{Offer: switchboard.Offer{Server: switchboard.ServerID(server), Tools: tools}})
+	}
+	all := catalog.Build(sources, nil, tax)
+	of := &switchboard.Tenant{ID: "acme", Servers: []switchboard.ServerID{"one", "two"}, Tasks: map[switchboard.TaskID]*switchboard.Task{
+		"work": {Requirements: []switchboard.Requirement{{Verb: "read", Resource: "fs"}, {Verb: "search", Resource: "internet"}}},
+	}}
+	st := &bind.State{Tenants: map[switchboard.TenantID]*bind.Tenant{"acme": {Tenant: of, View: all.For(of), Equivalents: contract.New(all, nil, all.Heard, nil, nil)}}}
+	return past.New(admin.NewReader(admin.ReaderOptions{Configuration: func() admin.Configuration { return admin.Configuration{State: st} }}), m)
+}
+
+// BenchmarkQuestions asks about the last 30 and 400 days of a tenant with 1,000 tools, of which 100 are called each day, 40 times each, and fail in one way; and with 20 gaps
+// and 10 changes a day. "all gaps" is a tenant with as many gaps and changes a day as are kept.
 func BenchmarkQuestions(b *testing.B) {
 	s := openFile(b)
-	memory.Fill(b, s, "acme", 400, 300)
+	memory.FillPages(b, s, "acme", 400, memory.Filling{Called: 100, Tools: 1000, Patterns: 1, Gaps: 20, Changes: 10, Server: serverOf})
+	memory.Fill(b, s, "full", 400, 1)
 	m := newMemory(s)
-	run := func(name string, ask func(b *testing.B)) {
-		b.Run(name, func(b *testing.B) {
-			worked := system.ProcessorTime()
-			ask(b)
-			b.ReportMetric(float64(system.ProcessorTime()-worked)/float64(b.N)/1e6, "cpu-ms/op")
-		})
+	r := askedTenant(b, m)
+	id := func(i int) switchboard.ToolID {
+		return switchboard.ToolID{Server: switchboard.ServerID(serverOf(i)), Name: fmt.Sprint("tool_", i%1000)}
 	}
 	for _, days := range []int{30, 400} {
-		span := memory.LastDays(days, time.Now())
-		run(fmt.Sprintf("tool/days=%d", days), func(b *testing.B) {
-			for i := 0; b.Loop(); i++ {
-				all, _, err := m.Tool(b.Context(), "acme", switchboard.ToolID{Server: "server", Name: fmt.Sprint("tool_", i%300)}, span)
-				if err != nil || len(all) < days-1 || memory.Sum(all).Attempts() == 0 {
-					b.Fatalf("%d days: %v", len(all), err)
+		for name, ask := range map[string]func(i int) (rows int, err error){
+			"tool": func(i int) (int, error) {
+				x, err := r.Tool(b.Context(), "acme", id(i), days)
+				return len(x.Days), err
+			},
+			"errors": func(i int) (int, error) {
+				x, err := r.Errors(b.Context(), "acme", id(i), days, true)
+				return len(x.Errors), err
+			},
+			"similar": func(i int) (int, error) {
+				x, err := r.Similar(b.Context(), "acme", id(i%400), days)
+				return len(x.Tools) - 19, err
+			},
+			"gaps": func(int) (int, error) {
+				x, err := r.Gaps(b.Context(), "acme", days)
+				return len(x.Gaps), err
+			},
+			"all gaps": func(int) (int, error) {
+				all, _, err := m.Gaps(b.Context(), "full", memory.LastDays(days, time.Now()))
+				return len(all), err
+			},
+			"ranking": func(int) (int, error) {
+				x, err := r.SuggestRanking(b.Context(), "acme", days)
+				return len(x.Rows) - 1, err
+			},
+		} {
+			b.Run(fmt.Sprintf("%s/days=%d", name, days), func(b *testing.B) {
+				worked := system.ProcessorTime()
+				for i := 0; b.Loop(); i++ {
+					if rows, err := ask(i); err != nil || rows <= 0 {
+						b.Fatalf("%d rows: %v", rows, err)
+					}
 				}
-			}
-		})
-		run(fmt.Sprintf("gaps/days=%d", days), func(b *testing.B) {
-			for b.Loop() {
-				if all, _, err := m.Gaps(b.Context(), "acme", span); err != nil || len(all) == 0 {
-					b.Fatal(err)
-				}
-			}
-		})
-		run(fmt.Sprintf("changes/days=%d", days), func(b *testing.B) {
-			for b.Loop() {
-				if all, _, err := m.Changes(b.Context(), "acme", span); err != nil || len(all) == 0 {
-					b.Fatal(err)
-				}
-			}
-		})
+				b.ReportMetric(float64(system.ProcessorTime()-worked)/float64(b.N)/1e6, "cpu-ms/op")
+			})
+		}
 	}
 }

@@ -43,6 +43,42 @@ func ignoreUnopened(err error) error {
 	return err
 }
 
+// A Lag says what the fold has still to do, at all nodes together.
+type Lag struct {
+	Receipts uint64    // that the store has, and that not all pages have counted
+	Since    time.Time // when the oldest of them was written; zero if there are none
+}
+
+// Lag returns how far the fold is behind.
+func (m *Memory) Lag(ctx context.Context) (lag Lag, err error) {
+	extents, err := receipt.Extents(ctx, m.o.Store)
+	if err != nil {
+		return Lag{}, err
+	}
+	for node, all := range extents {
+		after, err := Folded(ctx, m.o.Store, node)
+		if err != nil {
+			return Lag{}, err
+		}
+		if all.First > 0 {
+			after = max(after, all.First-1) // the others were removed
+		}
+		if after >= all.Last {
+			continue
+		}
+		lag.Receipts += all.Last - after
+		if _, err := receipt.ReadSome(ctx, m.o.Store, node, after, pieceEntries, func(e *receipt.ChainEntry) bool {
+			if e.Fault == nil && (lag.Since.IsZero() || e.Receipt.Time.Before(lag.Since)) {
+				lag.Since = e.Receipt.Time
+			}
+			return e.Fault != nil // the next one may have a time
+		}); err != nil {
+			return Lag{}, err
+		}
+	}
+	return lag, nil
+}
+
 // Run folds receipts until ctx is done, whenever this process has the lease. Several processes may run it over one store.
 func (m *Memory) Run(ctx context.Context) {
 	l := lease.New(m.o.Store, lease.Options{Key: store.Key{Group: groupMarks, Name: leaseName}, TTL: leaseTime, Data: []byte(rand.Text())})

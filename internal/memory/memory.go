@@ -14,6 +14,7 @@ package memory
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/receipt"
@@ -26,6 +27,7 @@ type Store interface {
 	Value(ctx context.Context, k store.Key) (store.Value, error)
 	List(ctx context.Context, group string) ([]store.NamedValue, error)
 	Apply(ctx context.Context, c store.Change) (store.Version, error)
+	Status() store.Status
 }
 
 // Keep is how long a day is kept.
@@ -39,6 +41,7 @@ const (
 	maxGaps     = 128 // of a tenant, a day and a kind
 	maxChanges  = 64  // of a tenant and a day; the oldest ones are dropped
 	maxName     = 256 // bytes of a name
+	maxTold     = 256 // pages that the log has named as unreadable
 )
 
 // How receipts are read: in pieces, with a pause after each that is as long as the piece took. So at most one processor is used, for half of the time.
@@ -61,10 +64,13 @@ type Options struct {
 type Memory struct {
 	o      Options
 	failed bool // the last fold has failed; only Run uses it
+
+	mu   sync.Mutex
+	told map[pageKey]bool // the pages that the log has named as unreadable
 }
 
 // New returns a Memory. It folds nothing until Run.
-func New(o Options) *Memory { return &Memory{o: o} }
+func New(o Options) *Memory { return &Memory{o: o, told: map[pageKey]bool{}} }
 
 // A Day is a UTC day: the number of days since 1970-01-01.
 type Day int64

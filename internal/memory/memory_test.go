@@ -173,6 +173,14 @@ func (c *counted) count(e *receipt.ChainEntry) {
 	}
 }
 
+// daysOf returns the days of the span.
+func daysOf(s memory.DaySpan) (days []memory.Day) {
+	for day := s.From; day <= s.To; day++ {
+		days = append(days, day)
+	}
+	return days
+}
+
 // remembered returns the same from the memory.
 func remembered(t testing.TB, m *memory.Memory) *counted {
 	t.Helper()
@@ -206,7 +214,7 @@ func remembered(t testing.TB, m *memory.Memory) *counted {
 		for _, g := range gaps {
 			c.gaps[fmt.Sprintf("%s %s %s", tenant, g.Kind, g.Name)] = g.Count
 		}
-		changes, _, err := m.Changes(ctx, tenant, span)
+		changes, _, err := m.Changes(ctx, tenant, daysOf(span))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -371,6 +379,39 @@ func TestAPageOfALaterVersionDoesNotStopTheFold(t *testing.T) {
 	if v, err := s.Value(t.Context(), key); err != nil || !bytes.Equal(v.Data, later) {
 		t.Errorf("the page became %x: %v", v.Data, err)
 	}
+}
+
+func TestTheLagIsWhatTheFoldHasNotCounted(t *testing.T) {
+	s, r := store.NewMemory(), rand.New(rand.NewPCG(31, 32))
+	a, b := openChain(t, s, "n1"), openChain(t, s, "n2")
+	m, began := newMemory(s), time.Now().Add(-time.Second)
+	mustLag := func(when string, want uint64) {
+		t.Helper()
+		lag, err := m.Lag(t.Context())
+		if err != nil || lag.Receipts != want || lag.Since.IsZero() != (want == 0) || want > 0 && (lag.Since.Before(began) || lag.Since.After(time.Now())) {
+			t.Errorf("%s: %+v, %v; want %d", when, lag, err, want)
+		}
+	}
+	fill(t, a, r, 300)
+	fill(t, b, r, 100)
+	last := func(node string) uint64 {
+		n, err := receipt.Last(t.Context(), s, node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	mustLag("before a fold", last("n1")+last("n2"))
+	if err := s.Trim(t.Context(), "receipts/n2", 51); err != nil {
+		t.Fatal(err)
+	}
+	mustLag("without those that were removed", last("n1")+last("n2")-50)
+	if err := m.Fold(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mustLag("after a fold", 0)
+	fill(t, b, r, 9)
+	mustLag("after further receipts", 10)
 }
 
 func TestSeveralFoldersWithoutALeaseCountEachReceiptOnce(t *testing.T) {
@@ -732,9 +773,54 @@ func TestADamagedPageIsLeftOutAndItsDayNamed(t *testing.T) {
 	if err != nil || len(gaps) == 0 || gaps[0].Days != 2 || !slices.Equal(lacks.Unreadable, []memory.Day{bad}) {
 		t.Errorf("gaps: %d, %v, %v", len(gaps), lacks, err)
 	}
-	changes, lacks, err := m.Changes(t.Context(), "acme", span)
+	changes, lacks, err := m.Changes(t.Context(), "acme", daysOf(span))
 	if err != nil || len(changes) != 2*64 || !slices.Equal(lacks.Unreadable, []memory.Day{bad}) {
 		t.Errorf("changes: %d, %v, %v", len(changes), lacks, err)
+	}
+}
+
+// A page that another program has written, or that was written with another secret, is missing in each answer, and each answer says so.
+func TestAPageThatDoesNotOpenIsLeftOutAndItsDayNamed(t *testing.T) {
+	plain := store.NewMemory()
+	sealed, err := store.NewSealed(plain, store.SealOptions{Key: switchboard.NewSecret(strings.Repeat("k", 32))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory.Fill(t, sealed, "acme", 3, 20)
+	bad, span := memory.DayOf(time.Now())-1, memory.LastDays(5, time.Now())
+	if err := plain.Dump(t.Context(), func(r store.Record) error {
+		if r.Name != bad.Start().Format("02") {
+			return nil
+		}
+		_, err := plain.Apply(t.Context(), store.Change{Group: r.Group, Writes: []store.Write{{Name: r.Name, Was: store.Any, Data: []byte{1, 0, 0, 0, 0}}}})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	m, id := memory.New(memory.Options{Store: sealed, Log: slog.New(slog.NewTextHandler(&log, nil))}), switchboard.ToolID{Server: "server", Name: "tool_7"}
+	for range 2 {
+		for what, ask := range map[string]func() (int, memory.Missing, error){
+			"tool": func() (int, memory.Missing, error) {
+				days, lacks, err := m.Tool(t.Context(), "acme", id, span)
+				return len(days), lacks, err
+			},
+			"gaps": func() (int, memory.Missing, error) {
+				gaps, lacks, err := m.Gaps(t.Context(), "acme", span)
+				return gaps[0].Days, lacks, err
+			},
+			"changes": func() (int, memory.Missing, error) {
+				changes, lacks, err := m.Changes(t.Context(), "acme", daysOf(span))
+				return len(changes) / 64, lacks, err
+			},
+		} {
+			if days, lacks, err := ask(); err != nil || days != 2 || !slices.Equal(lacks.Unreadable, []memory.Day{bad}) {
+				t.Errorf("%s: %d days, %v, %v", what, days, lacks, err)
+			}
+		}
+	}
+	if n := strings.Count(log.String(), "a page of the memory cannot be read"); n != 2 || !strings.Contains(log.String(), bad.String()) { // that of the tool, and that of the gaps
+		t.Errorf("%d lines: %s", n, &log)
 	}
 }
 

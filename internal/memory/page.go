@@ -140,11 +140,18 @@ func (t *Totals) append(b []byte) []byte {
 	b = binary.AppendUvarint(b, t.Kept)
 	b = binary.AppendUvarint(b, uint64(max(t.Cost, 0))) //nolint:gosec // it is not negative
 	b = appendTime(b, t.LastOK)
-	b = appendLen(b, len(t.Latency.counts))
-	before := 0
-	for _, bucket := range slices.Sorted(maps.Keys(t.Latency.counts)) {
-		b = binary.AppendUvarint(appendLen(b, bucket-before), t.Latency.counts[bucket])
-		before = bucket
+	buckets, before := 0, 0
+	for _, n := range t.Latency.counts {
+		if n > 0 {
+			buckets++
+		}
+	}
+	b = appendLen(b, buckets)
+	for bucket, n := range t.Latency.counts {
+		if n > 0 {
+			b = binary.AppendUvarint(appendLen(b, bucket-before), n)
+			before = bucket
+		}
 	}
 	b = appendLen(b, len(t.Patterns))
 	for _, p := range slices.SortedFunc(maps.Keys(t.Patterns), Pattern.compare) {
@@ -230,21 +237,20 @@ const (
 func decodePage(data []byte) (*page, error) {
 	p := newPage()
 	p.anew = isAnew(data)
-	err := readPage(data, p.cursors, func(tool string, totals []byte) bool {
-		t, ok := decodeTotals(totals)
-		if ok {
-			p.tools[tool] = t
-		}
-		return ok
-	}, func(g Gap, s Sightings) { p.gaps[g] = s }, func(c ServedChange) { p.changes = append(p.changes, c) })
+	err := readPage(data, p.cursors, func(tool, totals []byte) bool {
+		t := &Totals{}
+		p.tools[string(tool)] = t
+		return t.decode(totals)
+	}, func(kind GapKind, name []byte, s Sightings) { p.gaps[Gap{kind, string(name)}] = s }, func(c ServedChange) { p.changes = append(p.changes, c) })
 	return p, err
 }
 
 // isAnew reports whether an encoded page began anew.
 func isAnew(data []byte) bool { return len(data) > 0 && data[0] == anewFormat }
 
-// readPage reads a page. Each part that the caller does not want is nil. tool gets the encoded totals, and reports whether they are valid.
-func readPage(data []byte, cursors map[string]uint64, tool func(id string, totals []byte) bool, gap func(Gap, Sightings), change func(ServedChange)) error {
+// readPage reads a page. Each part that the caller does not want is nil. tool gets the id and the encoded totals, and reports whether they are valid. What is behind a
+// fault is not read, so callers keep nothing of a page with an error.
+func readPage(data []byte, cursors map[string]uint64, tool func(id, totals []byte) bool, gap func(kind GapKind, name []byte, s Sightings), change func(ServedChange)) error {
 	if len(data) == 0 {
 		return nil
 	}
@@ -253,12 +259,12 @@ func readPage(data []byte, cursors map[string]uint64, tool func(id string, total
 	}
 	d := &pageDecoder{rest: data[1:], bad: data[0] < pageFormat}
 	for range d.length(maxCursors) {
-		if node, n := d.text(), d.number(); cursors != nil {
-			cursors[node] = n
+		if node, n := d.bytes(maxText), d.number(); cursors != nil {
+			cursors[string(node)] = n
 		}
 	}
 	for range d.length(maxTools + 1) {
-		id, totals := d.text(), d.bytes(maxTotals)
+		id, totals := d.bytes(maxText), d.bytes(maxTotals)
 		if tool != nil && !d.bad && !tool(id, totals) {
 			return errDamaged
 		}
@@ -270,7 +276,7 @@ func readPage(data []byte, cursors map[string]uint64, tool func(id string, total
 		}
 		name := d.bytes(maxText)
 		if s := d.sightings(); gap != nil && !d.bad {
-			gap(Gap{kind, string(name)}, s)
+			gap(kind, name, s)
 		}
 	}
 	for range d.length(maxChanges) {
@@ -285,10 +291,10 @@ func readPage(data []byte, cursors map[string]uint64, tool func(id string, total
 	return nil
 }
 
-// decodeTotals reads the totals of a tool.
-func decodeTotals(data []byte) (t *Totals, ok bool) {
+// decode reads the totals of a tool, and reports whether they are valid.
+func (t *Totals) decode(data []byte) (ok bool) {
 	d := &pageDecoder{rest: data}
-	t = &Totals{}
+	t.reset()
 	for i := range t.Outcomes {
 		t.Outcomes[i] = d.number()
 	}
@@ -299,7 +305,7 @@ func decodeTotals(data []byte) (t *Totals, ok bool) {
 	for range d.length(maxBucket + 1) {
 		step := d.number()
 		if step > uint64(maxBucket-bucket) { //nolint:gosec // it is not negative
-			return nil, false
+			return false
 		}
 		bucket += int(step) //nolint:gosec // it is small
 		t.Latency.addCount(bucket, d.number())
@@ -309,7 +315,7 @@ func decodeTotals(data []byte) (t *Totals, ok bool) {
 		p := Pattern{Code: switchboard.Code(d.text()), Moved: kind%2 == 1}
 		s := d.sightings()
 		if d.bad || kind/2 >= numOutcomes {
-			return nil, false
+			return false
 		}
 		p.Outcome = receipt.Outcomes[kind/2]
 		if t.Patterns == nil {
@@ -317,7 +323,7 @@ func decodeTotals(data []byte) (t *Totals, ok bool) {
 		}
 		t.Patterns[p] = s
 	}
-	return t, !d.bad && len(d.rest) == 0
+	return !d.bad && len(d.rest) == 0
 }
 
 // group returns the group of the store that has the pages of a part in a month. Each page is named after its day of the month.

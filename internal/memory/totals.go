@@ -92,9 +92,22 @@ func (t *Totals) Add(o *Totals) {
 		t.LastOK = o.LastOK
 	}
 	t.Latency.Add(&o.Latency)
+	if len(t.Patterns)+len(o.Patterns) <= maxPatterns { // then their order does not matter
+		for p, s := range o.Patterns {
+			t.addPattern(p, s)
+		}
+		return
+	}
 	for _, p := range slices.SortedFunc(maps.Keys(o.Patterns), Pattern.compare) {
 		t.addPattern(p, o.Patterns[p])
 	}
+}
+
+// reset makes the totals those of no calls, and keeps their room for others.
+func (t *Totals) reset() {
+	clear(t.Latency.counts)
+	clear(t.Patterns)
+	*t = Totals{Latency: Latency{counts: t.Latency.counts[:0]}, Patterns: t.Patterns}
 }
 
 // addPattern counts a pattern. Patterns beyond maxPatterns count as one without a code.
@@ -121,7 +134,7 @@ func (p Pattern) compare(q Pattern) int {
 // A Latency is a histogram of latencies. Eight buckets double the time, so what Quantile returns is at most 1/16 away from the latency that was
 // measured, for latencies from 8 µs to 18 min. The zero Latency is empty.
 type Latency struct {
-	counts map[int]uint64 // by bucket
+	counts []uint64 // by bucket, up to the last one that has any
 	n      uint64
 }
 
@@ -157,8 +170,11 @@ var maxBucket = bucketOf(maxMicros)
 func (l *Latency) note(micros int64) { l.addCount(bucketOf(micros), 1) }
 
 func (l *Latency) addCount(bucket int, n uint64) {
-	if l.counts == nil {
-		l.counts = map[int]uint64{}
+	if n == 0 {
+		return
+	}
+	if more := bucket + 1 - len(l.counts); more > 0 {
+		l.counts = append(l.counts, make([]uint64, more)...)
 	}
 	l.counts[bucket] += n
 	l.n += n
@@ -166,9 +182,13 @@ func (l *Latency) addCount(bucket int, n uint64) {
 
 // Add adds another histogram.
 func (l *Latency) Add(o *Latency) {
-	for b, n := range o.counts {
-		l.addCount(b, n)
+	if more := len(o.counts) - len(l.counts); more > 0 {
+		l.counts = append(l.counts, make([]uint64, more)...)
 	}
+	for b, n := range o.counts {
+		l.counts[b] += n
+	}
+	l.n += o.n
 }
 
 // Len returns how many latencies there are.
@@ -197,14 +217,13 @@ func (l *Latency) MedianBounds() (low, high time.Duration, ok bool) {
 // at returns the bucket of the latency with that rank, from 1 on.
 func (l *Latency) at(rank uint64) int {
 	rank = min(max(rank, 1), l.n)
-	all := slices.Sorted(maps.Keys(l.counts))
-	for _, b := range all {
-		if rank <= l.counts[b] {
+	for b, n := range l.counts {
+		if rank <= n {
 			return b
 		}
-		rank -= l.counts[b]
+		rank -= n
 	}
-	return all[len(all)-1]
+	return len(l.counts) - 1
 }
 
 // z95 is how many standard deviations around the mean hold 95 % of a normal distribution.

@@ -121,12 +121,45 @@ func scanAll(rows *sql.Rows, err error, scan func(*sql.Rows) error) error {
 }
 
 // A fileReader has the read-only connections to a file. It opens few of them, and closes idle ones.
-type fileReader struct{ *sql.DB }
+type fileReader struct {
+	*sql.DB
 
-// query runs a query and calls scan for each row.
-func (r fileReader) query(ctx context.Context, scan func(*sql.Rows) error, text string, args ...any) error {
-	rows, err := r.QueryContext(ctx, text, args...)
+	mu    sync.Mutex
+	stmts map[string]*sql.Stmt // by text: to prepare a statement takes as long as to read some rows
+}
+
+// query runs a query and calls scan for each row. text is one of a few: its statement is kept.
+func (r *fileReader) query(ctx context.Context, scan func(*sql.Rows) error, text string, args ...any) error {
+	s, err := r.stmt(ctx, text)
+	if err != nil {
+		return err
+	}
+	rows, err := s.QueryContext(ctx, args...)
 	return scanAll(rows, err, scan)
+}
+
+// stmt returns the statement of the text, for all connections.
+func (r *fileReader) stmt(ctx context.Context, text string) (*sql.Stmt, error) {
+	r.mu.Lock()
+	s := r.stmts[text]
+	r.mu.Unlock()
+	if s != nil {
+		return s, nil
+	}
+	made, err := r.PrepareContext(ctx, text) // without the lock: it may wait for a connection
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s := r.stmts[text]; s != nil { // another call was faster
+		return s, made.Close()
+	}
+	if r.stmts == nil {
+		r.stmts = map[string]*sql.Stmt{}
+	}
+	r.stmts[text] = made
+	return made, nil
 }
 
 // withReads runs one call that changes nothing.

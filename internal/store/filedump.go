@@ -89,7 +89,7 @@ func (f *File) Dump(ctx context.Context, see func(Record) error) error {
 }
 
 // inTransaction runs use in a read-only transaction.
-func (r fileReader) inTransaction(ctx context.Context, use func(*sql.Tx) error) error {
+func (r *fileReader) inTransaction(ctx context.Context, use func(*sql.Tx) error) error {
 	tx, err := r.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return err

@@ -47,9 +47,16 @@ type View struct {
 	OverrunEvaluations, OverdueEvaluations int64 // how many of them ran longer than their time limit, and how many do so now
 	LostRecords                            int64 // decisions that could not be recorded
 	WaitingReceipts                        int   // receipts that wait to be written
+	MemoryLag                              *MemoryLag
 	TakenOverSessions, RestoredRuns        int64 // sessions and runs, from other replicas
 	StoreKind                              string
 	StoreFault                             bool
+}
+
+// A MemoryLag says how far the memory of tools is behind the receipts; nil if that is not known now.
+type MemoryLag struct {
+	Receipts uint64
+	Seconds  float64 // since the oldest of these receipts was written
 }
 
 // A BudgetFigure holds the values of one budget, for its present window. They are for people: budgets themselves count whole numbers.
@@ -148,6 +155,8 @@ var (
 	overdue              = newDesc("policy_evaluations_overdue", "Evaluations of policies that are running now beyond their time limit.")
 	unrecorded           = newDesc("records_lost_total", "Receipts, and the texts that they refer to, that could not be written.")
 	unwritten            = newDesc("receipts_waiting", "Receipts that wait to be written.")
+	lagReceipts          = newDesc("memory_lag_receipts", "Receipts of all replicas that are not counted in the memory of tools yet.")
+	lagSeconds           = newDesc("memory_lag_seconds", "How long ago the oldest of these receipts was written; 0 if there are none.")
 	hops                 = newDesc("hops_total", "Requests that were forwarded to another replica, by outcome: answered, gone, broken, cut or unavailable.", "outcome")
 	takenOver            = newDesc("sessions_taken_over_total", "Sessions of clients of the legacy era that were taken over from another replica.")
 	restored             = newDesc("runs_restored_total", "Runs that were restored from the state that another replica had stored.")
@@ -179,7 +188,7 @@ type scrapeCollector struct {
 func (s *scrapeCollector) Describe(c chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		buildInfo, callsTotal, callsMoved, refusals, attempts, durations, inFlight, waiting, states, stateChange, probed, connections,
-		restarts, definitions, definitionChanges, configurationHash, configurationRefused, configurationFaulty, tools, runs, sessions, streams, reloads, evaluations, unjudged, ranOver, overdue, unrecorded, unwritten, hops, takenOver, restored, keyed, cached, noticed, atoms, atomProbed, stored, storing, budgetLimit, budgetSettled, budgetHeld, spentTotal, listsTotal, listTokens, fullListTokens, listsUncounted, available,
+		restarts, definitions, definitionChanges, configurationHash, configurationRefused, configurationFaulty, tools, runs, sessions, streams, reloads, evaluations, unjudged, ranOver, overdue, unrecorded, unwritten, lagReceipts, lagSeconds, hops, takenOver, restored, keyed, cached, noticed, atoms, atomProbed, stored, storing, budgetLimit, budgetSettled, budgetHeld, spentTotal, listsTotal, listTokens, fullListTokens, listsUncounted, available,
 	} {
 		c <- d
 	}
@@ -296,6 +305,10 @@ func (s *scrapeCollector) Collect(c chan<- prometheus.Metric) {
 	gauge(overdue, int(v.OverdueEvaluations))
 	count(unrecorded, v.LostRecords)
 	gauge(unwritten, v.WaitingReceipts)
+	if lag := v.MemoryLag; lag != nil {
+		c <- prometheus.MustNewConstMetric(lagReceipts, prometheus.GaugeValue, float64(lag.Receipts))
+		c <- prometheus.MustNewConstMetric(lagSeconds, prometheus.GaugeValue, lag.Seconds)
+	}
 	count(takenOver, v.TakenOverSessions)
 	count(restored, v.RestoredRuns)
 	for d, counts := range map[*prometheus.Desc]*lockFreeMap[string, atomic.Int64]{hops: &r.hops, keyed: &r.keyedCalls, cached: &r.cacheableCalls} {

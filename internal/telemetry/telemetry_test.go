@@ -80,7 +80,7 @@ func busy(t *testing.T) *Recorder {
 
 func view() *View {
 	return &View{
-		Version: "v1", Configuration: "sha256:0123456789abcdef", Refused: true, Faulty: 12, States: []string{"healthy", "quarantine"}, AllTenants: true, Tools: 3, Runs: 4, Sessions: 5, Streams: 6, Evaluations: 7, FailedEvaluations: 1, OverrunEvaluations: 11, OverdueEvaluations: 2, LostRecords: 2, WaitingReceipts: 8, TakenOverSessions: 9, RestoredRuns: 10, StoreKind: "redis", StoreFault: true,
+		Version: "v1", Configuration: "sha256:0123456789abcdef", Refused: true, Faulty: 12, States: []string{"healthy", "quarantine"}, AllTenants: true, Tools: 3, Runs: 4, Sessions: 5, Streams: 6, Evaluations: 7, FailedEvaluations: 1, OverrunEvaluations: 11, OverdueEvaluations: 2, LostRecords: 2, WaitingReceipts: 8, MemoryLag: &MemoryLag{300, 1.5}, TakenOverSessions: 9, RestoredRuns: 10, StoreKind: "redis", StoreFault: true,
 		Atoms: map[string]int{"fresh": 3, "red": 1},
 		Servers: []Server{
 			{ID: "files", State: "healthy", Connections: 1, InFlight: 2, Waiting: 3, Restarts: 4, Definitions: map[string]int{"frozen": 2, "suspended": 0}},
@@ -165,6 +165,8 @@ func TestAScrapeHasEveryCount(t *testing.T) {
 		"policy_evaluations_overdue{}":                             2,
 		"records_lost_total{}":                                     2,
 		"receipts_waiting{}":                                       8,
+		"memory_lag_receipts{}":                                    300,
+		"memory_lag_seconds{}":                                     1.5,
 		"sessions_taken_over_total{}":                              9,
 		"runs_restored_total{}":                                    10,
 		"hops_total{answered}":                                     1,

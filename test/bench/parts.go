@@ -53,6 +53,7 @@ var parts = []struct {
 	{"search", (*bench).search},
 	{"tokens", (*bench).tokens},
 	{"state", (*bench).state},
+	{"folding", (*bench).folding},
 	{"admin", (*bench).admin},
 	{"page", (*bench).page},
 	{soaking, (*bench).soak},

@@ -236,7 +236,7 @@ func (b *bench) leavesOut(j *judgement) bool {
 
 // order is the order of all contestants in tables.
 func (b *bench) order() []string {
-	all := []string{direct, proxy, untuned, floor, synced, naive, alone, calm, aside, asideAgain, plain, whole, inMemory, ours, ours + again, streamed, paged, onRedis, ours + effects, ours + newcomer, ours + keeper, ours + header, ours + hosted}
+	all := []string{direct, proxy, untuned, floor, synced, naive, alone, calm, aside, asideAgain, plain, whole, inMemory, ours, backlogged, ours + again, streamed, paged, onRedis, ours + effects, ours + newcomer, ours + keeper, ours + header, ours + hosted}
 	for _, other := range b.others {
 		all = append(all, other, other+effects, other+newcomer, other+keeper)
 	}

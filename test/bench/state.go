@@ -42,6 +42,11 @@ func (a *arena) stateful(ctx context.Context, s *stage, name, redis string) (in 
 	if in, err = os.MkdirTemp(a.dir, ""); err != nil {
 		return "", err
 	}
+	return in, a.statefulIn(ctx, s, name, redis, in)
+}
+
+// statefulIn does the same with that folder.
+func (a *arena) statefulIn(ctx context.Context, s *stage, name, redis, in string) error {
 	where := fmt.Sprintf("store: %q\n", "file:"+filepath.Join(in, "store.db"))
 	switch name {
 	case inMemory:
@@ -51,7 +56,7 @@ func (a *arena) stateful(ctx context.Context, s *stage, name, redis string) (in 
 	}
 	backend, err := start(ctx, "", a.self, "backend", "-era", s.era, "-tools", fmt.Sprint(s.tools))
 	if err != nil {
-		return "", err
+		return err
 	}
 	s.stops = append(s.stops, backend.stop)
 	keys, rows := mint(1)
@@ -79,14 +84,14 @@ required_capabilities:
 `,
 	})
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", name, err)
+		return fmt.Errorf("%s: %w", name, err)
 	}
 	c := &contestant{name: name, endpoint: endpoint{era: s.era, key: keys[0]}, keys: keys, pid: p.pid, side: p.side, stop: p.stop}
 	s.contestants = append(s.contestants, c)
 	if c.url, err = url.Parse(p.address); err != nil {
-		return "", err
+		return err
 	}
-	return in, c.awake(s.tools)
+	return c.awake(s.tools)
 }
 
 // usings are calls of them, by the names that -load has.

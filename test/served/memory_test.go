@@ -21,7 +21,7 @@ import (
 )
 
 var (
-	memoryKills     = flag.Int("memory-kills", 6, "how many `processes` TestTheMemoryCountsEachReceiptOnceAfterKills kills; 50 is what is promised")
+	memoryKills     = flag.Int("memory-kills", 20, "how many `processes` TestTheMemoryCountsEachReceiptOnceAfterKills kills; 50 is what is promised")
 	memoryQuestions = flag.Int("memory-questions", 2000, "how many `questions` TestTheMemoryAnswersATenantWithNothingOfAnother asks; 10000 is what is promised")
 )
 
@@ -141,9 +141,22 @@ func TestTheMemoryCountsEachReceiptOnceAfterKills(t *testing.T) {
 		calls.Wait()
 	}
 	g := rig.Serve(t, dir)
+	rig.Eventually(t, "the memory lags behind the receipts", func() string {
+		if _, values := g.Metrics(); values["switchboard_memory_lag_receipts"] > 0 && values["switchboard_memory_lag_seconds"] > 0 {
+			return ""
+		}
+		work(workers(t, g, keys)[0], 0)
+		return "it does not"
+	})
 	if want := awaitMemory(t, g, "the memory has the calls of all lives"); want["acme ok"] == 0 || want["umbrella tool_error"] == 0 {
 		t.Errorf("the calls were %v", want)
 	}
+	wait.For(t, folding, "the memory has no lag", func() error {
+		if _, values := g.Metrics(); values["switchboard_memory_lag_receipts"] != 0 || values["switchboard_memory_lag_seconds"] != 0 {
+			return fmt.Errorf("%v receipts are not counted, the oldest since %v s", values["switchboard_memory_lag_receipts"], values["switchboard_memory_lag_seconds"])
+		}
+		return nil
+	})
 	for _, tt := range []struct {
 		want string
 		args []string

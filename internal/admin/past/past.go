@@ -247,10 +247,17 @@ func (r *Reader) Errors(ctx context.Context, tenant switchboard.TenantID, id swi
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	changes, unread, err := r.memory.Changes(ctx, tenant, span)
+	sum, seenOn := memory.Sum(all), map[memory.Pattern]int{}
+	for i := range all {
+		for p := range all[i].Patterns {
+			seenOn[p]++
+		}
+	}
+	asked := daysOfChanges(sum)
+	changes, unread, err := r.memory.Changes(ctx, tenant, asked)
 	if err == nil && operator {
 		var more []memory.ServedChange
-		more, _, err = r.memory.Changes(ctx, "", span) // they are no calls
+		more, _, err = r.memory.Changes(ctx, "", asked) // they are no calls
 		changes = append(changes, more...)
 	}
 	if err != nil {
@@ -258,12 +265,6 @@ func (r *Reader) Errors(ctx context.Context, tenant switchboard.TenantID, id swi
 	}
 	slices.SortStableFunc(changes, func(a, b memory.ServedChange) int { return a.At.Compare(b.At) })
 	x := &ErrorReport{Tenant: tenant, Tool: id.String(), From: span.From.String(), To: span.To.String(), Errors: []ErrorRow{}, MissingDays: missingDays(lacks, unread)}
-	sum, seenOn := memory.Sum(all), map[memory.Pattern]int{}
-	for i := range all {
-		for p := range all[i].Patterns {
-			seenOn[p]++
-		}
-	}
 	for p, s := range sum.Patterns {
 		row := ErrorRow{Outcome: p.Outcome, Code: p.Code, Moved: p.Moved, Count: s.Count, Days: seenOn[p], First: s.First, Last: s.Last}
 		row.Then = changeAfter(changes, s.Last, sum.LastOK)
@@ -273,6 +274,18 @@ func (r *Reader) Errors(ctx context.Context, tenant switchboard.TenantID, id swi
 		return cmp.Or(b.Last.Compare(a.Last), cmp.Compare(a.Outcome, b.Outcome), cmp.Compare(a.Code, b.Code))
 	})
 	return x, nil
+}
+
+// daysOfChanges returns the days with the changes that changeAfter may return for a pattern of the totals.
+func daysOfChanges(sum *memory.Totals) (days []memory.Day) {
+	for _, s := range sum.Patterns {
+		for _, day := range []memory.Day{memory.DayOf(s.Last), memory.DayOf(s.Last.Add(changeTime))} {
+			if day <= memory.DayOf(sum.LastOK) {
+				days = append(days, day)
+			}
+		}
+	}
+	return days
 }
 
 // changeAfter returns the first change after the last of some errors, if an attempt has succeeded after the change. Of several in one second, one that names a file

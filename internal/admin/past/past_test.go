@@ -2,6 +2,7 @@ package past
 
 import (
 	"bytes"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -167,5 +168,40 @@ func TestIndexesOfViewsThatAreNotServedAreDropped(t *testing.T) {
 	delete(c.Tenants, "acme")
 	if r.indexOf("beta", c.Tenants["beta"].View); len(r.indexes) != 1 {
 		t.Errorf("the index of a tenant that is gone is kept: %d", len(r.indexes))
+	}
+}
+
+// Errors reads the changes of some days only. Those of other days make no difference.
+func TestTheChangesOfOtherDaysCannotBeNamed(t *testing.T) {
+	r, begins, named := rand.New(rand.NewPCG(1, 2)), time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC), 0
+	at := func() time.Time { return begins.Add(time.Duration(r.IntN(5*24*3600)) * time.Second) }
+	for range 2000 {
+		sum := &memory.Totals{LastOK: at(), Patterns: map[memory.Pattern]memory.Sightings{}}
+		for _, o := range []receipt.CallOutcome{receipt.Failed, receipt.ToolError} {
+			sum.Patterns[memory.Pattern{Outcome: o}] = memory.Sightings{Count: 1, Last: at()}
+		}
+		var all, read []memory.ServedChange
+		for range 8 {
+			all = append(all, memory.ServedChange{At: at(), What: "reload"})
+		}
+		slices.SortFunc(all, func(a, b memory.ServedChange) int { return a.At.Compare(b.At) })
+		days := daysOfChanges(sum)
+		for _, c := range all {
+			if slices.Contains(days, memory.DayOf(c.At)) {
+				read = append(read, c)
+			}
+		}
+		for p, s := range sum.Patterns {
+			want, got := changeAfter(all, s.Last, sum.LastOK), changeAfter(read, s.Last, sum.LastOK)
+			if want != nil {
+				named++
+			}
+			if (want == nil) != (got == nil) || want != nil && !got.At.Equal(want.At) {
+				t.Fatalf("%v until %v: %v of the days %v, %v of all", p, s.Last, got, days, want)
+			}
+		}
+	}
+	if named == 0 {
+		t.Error("no change is named")
 	}
 }
