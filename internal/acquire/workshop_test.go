@@ -59,9 +59,17 @@ func TestOnlyAnExactPackageIsTried(t *testing.T) {
 		},
 	})
 	for _, c := range []Prospect{
-		{Package: "clock", Version: "^1.0.0"}, {Package: "clock", Version: "latest"}, {Package: "clock", Version: "1.x"}, {Package: "clock", Version: "1.0.0 || 2.0.0"}, {Package: "clock", Version: ""},
-		{Package: "clock", Version: "npm:other@1.0.0"}, {Package: "clock@1.0.0", Version: "2.0.0"}, {Package: "../clock", Version: "1.0.0"},
-		{Package: "git+https://example.com/clock.git", Version: "1.0.0"}, {Package: "", Version: "1.0.0"}, {Package: "clock\nrm", Version: "1.0.0"},
+		{Package: "clock", Version: "^1.0.0"},
+		{Package: "clock", Version: "latest"},
+		{Package: "clock", Version: "1.x"},
+		{Package: "clock", Version: "1.0.0 || 2.0.0"},
+		{Package: "clock", Version: ""},
+		{Package: "clock", Version: "npm:other@1.0.0"},
+		{Package: "clock@1.0.0", Version: "2.0.0"},
+		{Package: "../clock", Version: "1.0.0"},
+		{Package: "git+https://example.com/clock.git", Version: "1.0.0"},
+		{Package: "", Version: "1.0.0"},
+		{Package: "clock\nrm", Version: "1.0.0"},
 	} {
 		c.Registry, c.Name = "corp", "io.github.alice/clock"
 		if _, err := s.Start(t.Context(), &Dossier{Tenant: "acme", Capability: "read time"}, &c); err == nil || !strings.Contains(err.Error(), "is no exact package") || made > 0 {
@@ -116,8 +124,10 @@ func TestWordsOfAServerStayWithinTheirCommentOfTheOverlay(t *testing.T) {
 	check := func(word string) {
 		t.Helper()
 		r := &evidence.KeptReport{TestReport: &verify.TestReport{Tests: []verify.TestVerdict{
-			{Name: verify.Missing, Outcome: verify.TestFailed, Why: word}, {Name: verify.Hostile, Outcome: verify.TestSkipped, Why: word},
-			{Name: verify.Types, Outcome: verify.TestPassed}, {Name: verify.Valid, Outcome: verify.TestFailed, Why: word},
+			{Name: verify.Missing, Outcome: verify.TestFailed, Why: word},
+			{Name: verify.Hostile, Outcome: verify.TestSkipped, Why: word},
+			{Name: verify.Types, Outcome: verify.TestPassed},
+			{Name: verify.Valid, Outcome: verify.TestFailed, Why: word},
 		}}}
 		d := &Dossier{FoundParts: FoundParts{Tools: []TriedTool{{
 			Tool: switchboard.ToolID{Server: "graph", Name: "search_nodes"}, Label: "search knowledge_graph", Score: 900, Took: 5, Errors: answersOf(r),

@@ -16,7 +16,7 @@ func TestFactsAreThoseOfTheExactVersion(t *testing.T) {
 	r.Publish(t, "named", "1.0.0", map[string]string{"index.js": "", "package.json": `{"mcpName":"io.github.alice/named"}`}, nil)
 	r.Publish(t, "named", "1.1.0", map[string]string{"index.js": "", "package.json": `{"mcpName":"io.github.alice/other","deprecated":"` + strings.Repeat("use it not. ", 100) + `"}`}, nil)
 	f, err := npm.Facts(t.Context(), packagelock.Spec{Name: "named", Version: "1.0.0"})
-	if err != nil || f.McpName != "io.github.alice/named" || f.Deprecated != "" || !strings.HasPrefix(f.Integrity, "sha512-") || f.Spec.String() != "named@1.0.0" {
+	if err != nil || f.McpName != "io.github.alice/named" || f.Deprecated != "" || !strings.HasPrefix(f.Integrity, "sha512-") || f.String() != "named@1.0.0" {
 		t.Errorf("%+v %v", f, err)
 	}
 	f, err = npm.Facts(t.Context(), packagelock.Spec{Name: "named", Version: "1.1.0"})
@@ -71,8 +71,16 @@ func TestFactsThatDoNotFitTheQuestionAreRefused(t *testing.T) {
 	}
 	ran := fakeClient(t, "")
 	for _, spec := range []packagelock.Spec{
-		{}, {Name: "thing"}, {Version: "1.0.0"}, {Name: "-thing", Version: "1.0.0"}, {Name: "--eval", Version: "1.0.0"}, {Name: "thing", Version: "latest"}, {Name: "thing", Version: "^1.0.0"},
-		{Name: "../thing", Version: "1.0.0"}, {Name: "thing@2.0.0", Version: "1.0.0"}, {Name: "thing", Version: "1.0.0 --eval"},
+		{},
+		{Name: "thing"},
+		{Version: "1.0.0"},
+		{Name: "-thing", Version: "1.0.0"},
+		{Name: "--eval", Version: "1.0.0"},
+		{Name: "thing", Version: "latest"},
+		{Name: "thing", Version: "^1.0.0"},
+		{Name: "../thing", Version: "1.0.0"},
+		{Name: "thing@2.0.0", Version: "1.0.0"},
+		{Name: "thing", Version: "1.0.0 --eval"},
 	} {
 		if _, err := npm.Facts(t.Context(), spec); err == nil || !strings.Contains(err.Error(), "is no package with an exact version") {
 			t.Errorf("%+v: %v", spec, err)

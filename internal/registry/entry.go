@@ -118,10 +118,10 @@ func (r *entryReader) readStatus(item members) {
 	m := item.object("_meta").object("io.modelcontextprotocol.registry/official")
 	_, told := m.values["isLatest"]
 	latest := m.isTrue("isLatest")
-	switch status := m.text("status"); {
-	case status == "deleted":
+	switch status := m.text("status"); status {
+	case "deleted":
 		r.obstruct("the registry has deleted it")
-	case status == "deprecated":
+	case "deprecated":
 		r.remark(RuleDeprecated, "the registry calls it deprecated")
 	}
 	if told && !latest {

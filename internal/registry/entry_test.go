@@ -292,8 +292,10 @@ func TestWhateverTheEntryOnlyNarrowFieldsComeOut(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		m := map[string]any{"name": "io.github.alice/thing", "version": "1.0.0", "description": words.Draw(t, "description"), "title": words.Draw(t, "title")}
-		m["packages"] = []any{map[string]any{"registryType": "npm", "identifier": words.Draw(t, "identifier"), "version": words.Draw(t, "version"), keys.Draw(t, "key"): value(2).Draw(t, "value"),
-			"environmentVariables": []any{map[string]any{"name": words.Draw(t, "variable"), "isSecret": true, keys.Draw(t, "key"): value(1).Draw(t, "value")}}}}
+		m["packages"] = []any{map[string]any{
+			"registryType": "npm", "identifier": words.Draw(t, "identifier"), "version": words.Draw(t, "version"), keys.Draw(t, "key"): value(2).Draw(t, "value"),
+			"environmentVariables": []any{map[string]any{"name": words.Draw(t, "variable"), "isSecret": true, keys.Draw(t, "key"): value(1).Draw(t, "value")}},
+		}}
 		m["remotes"] = []any{map[string]any{"url": words.Draw(t, "url"), keys.Draw(t, "key"): value(1).Draw(t, "value")}}
 		m[keys.Draw(t, "key")] = value(3).Draw(t, "value")
 		if rapid.Bool().Draw(t, "without packages") {

@@ -140,7 +140,7 @@ func (r *reading) readFile(name, folder string) error {
 
 // readPages reads page by page until there is no further one, or a bound is reached.
 func (r *reading) readPages(ctx context.Context, address string) error {
-	limited, cancel := context.WithTimeout(ctx, r.bounds.time)
+	limited, cancel := context.WithTimeout(ctx, r.time)
 	defer cancel()
 	transport := &http.Transport{
 		DialContext: dial.Context, Proxy: http.ProxyFromEnvironment, TLSHandshakeTimeout: r.requestTime, MaxResponseHeaderBytes: 64 << 10,
@@ -155,7 +155,7 @@ func (r *reading) readPages(ctx context.Context, address string) error {
 		data, err := r.fetch(limited, client, address, cursor)
 		switch {
 		case err != nil && r.page > 1 && limited.Err() != nil && ctx.Err() == nil:
-			r.cut("reading was stopped after %s, at page %d", r.bounds.time, r.page)
+			r.cut("reading was stopped after %s, at page %d", r.time, r.page)
 			return nil
 		case errors.Is(err, errLarge) && r.page > 1:
 			r.cut("reading was stopped at %d bytes, at page %d", r.bounds.bytes, r.page)

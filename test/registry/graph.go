@@ -1,6 +1,9 @@
 package registry
 
-import "fmt"
+import (
+	"fmt"
+	"maps"
+)
 
 // GraphServer is the program of a package with a small knowledge graph. It searches it, and refuses what is wrong. extra is put before its answer to a search.
 func GraphServer(name, mcpName, extra string) map[string]string {
@@ -35,8 +38,6 @@ require('readline').createInterface({ input: process.stdin }).on('line', (line) 
 // ListNpm returns the entry of a server of npm, as registries of MCP servers list it. more are further members of its package.
 func ListNpm(name, description, pkg, version string, more map[string]any) map[string]any {
 	p := map[string]any{"registryType": "npm", "identifier": pkg, "version": version, "transport": map[string]any{"type": "stdio"}}
-	for k, v := range more {
-		p[k] = v
-	}
+	maps.Copy(p, more)
 	return map[string]any{"server": map[string]any{"name": name, "description": description, "version": version, "packages": []any{p}}}
 }
