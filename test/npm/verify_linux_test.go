@@ -7,7 +7,9 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,15 +21,29 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/verify"
 	"github.com/summit-switchboard/switchboard/internal/verify/bench"
 	"github.com/summit-switchboard/switchboard/test/npmlock"
+	"github.com/summit-switchboard/switchboard/test/system"
 )
 
 var updateReports = flag.Bool("update-reports", false, "write the reports on real servers into docs/verified-servers.md")
 
-// Real servers are exercised in walls, with the rows of docs/walls.md. Nothing outside of their scratch folders changes, and each tool has a report. docs/verified-servers.md shows them all.
+// inOwnNetwork is set for a run of this program in a network of its own.
+const inOwnNetwork = "SWITCHBOARD_TEST_IN_OWN_NETWORK"
+
+// Real servers are exercised in walls, with the rows of docs/walls.md. Nothing outside of their scratch folders changes, no packet leaves, and each tool has a report.
+// docs/verified-servers.md shows them all.
 func TestRealServersAreVerifiedInWallsAndChangeNothing(t *testing.T) {
 	t.Parallel()
 	needWalls(t)
 	npmlock.Need(t, "npm servers and clients", "git")
+	if os.Getenv(inOwnNetwork) == "" { // so that no packet of another test is counted
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=30m", fmt.Sprint("-update-reports=", *updateReports))
+		cmd.SysProcAttr, cmd.Env = system.InOwnNetwork(), append(os.Environ(), inOwnNetwork+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "PASS") {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	sent := system.CatchPackets(t)
 	rows := wallsPage(t)
 	folder := filepath.Dir(rows[slices.IndexFunc(rows, func(s words.Server) bool { return len(s.Walls.Write) > 0 })].Walls.Write[0])
 	before := treeOf(t, folder)
@@ -48,6 +64,14 @@ func TestRealServersAreVerifiedInWallsAndChangeNothing(t *testing.T) {
 	all.Wait()
 	if after := treeOf(t, folder); after != before {
 		t.Error("something outside of the scratch folders has changed")
+	}
+	if n := sent(); n > 0 {
+		t.Errorf("%d packets have left", n)
+	}
+	if c, err := net.Dial("udp", "198.51.100.1:9"); err != nil { // a packet of our own is counted
+		t.Error(err)
+	} else if _, err := c.Write([]byte("x")); err != nil || sent() != 1 || c.Close() != nil {
+		t.Errorf("a packet that leaves is not counted: %d, %v", sent(), err)
 	}
 	page := "../../docs/verified-servers.md"
 	text, err := os.ReadFile(page)

@@ -1,10 +1,13 @@
 package system
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,4 +32,65 @@ func NeedNetworks(t *testing.T) {
 	if err := cmd.Run(); err != nil {
 		t.Skipf("skipped: network namespaces (this machine forbids them: %v)", err)
 	}
+}
+
+// CatchPackets has all packets for IPv4 addresses leave by the loopback device of this process's own network (see InOwnNetwork), and returns the number of those that were sent since.
+func CatchPackets(t *testing.T) (sent func() int) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(fd) }() // nothing was written to it
+	up, err := unix.NewIfreq("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	up.SetUint16(unix.IFF_UP | unix.IFF_RUNNING | unix.IFF_LOOPBACK)
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, up); err != nil {
+		t.Fatalf("the loopback device does not come up: %v", err)
+	}
+	device := []byte("lo\x00")
+	everywhere := routeEntry{dst: [16]byte{unix.AF_INET}, gateway: [16]byte{unix.AF_INET}, mask: [16]byte{unix.AF_INET}, flags: unix.RTF_UP, device: &device[0]}
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCADDRT, uintptr(unsafe.Pointer(&everywhere))); errno != 0 { //nolint:gosec // the kernel reads the entry, which is alive
+		t.Fatalf("the route cannot be set: %v", errno)
+	}
+	before := packetsSent(t)
+	return func() int { return packetsSent(t) - before }
+}
+
+// A routeEntry is the struct rtentry of linux/route.h.
+type routeEntry struct {
+	_                  uintptr
+	dst, gateway, mask [16]byte
+	flags              uint16
+	_                  int16
+	_, _               uintptr
+	_                  int16
+	device             *byte
+	_, _               uintptr
+	_                  uint16
+}
+
+// packetsSent returns how many packets have left by the loopback device.
+func packetsSent(t *testing.T) int {
+	t.Helper()
+	text, err := os.ReadFile("/proc/self/net/dev")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		name, counts, _ := strings.Cut(line, ":")
+		var received, errs, drop, fifo, frame, compressed, multicast, bytes, packets int
+		if strings.TrimSpace(name) != "lo" {
+			continue
+		}
+		var octets int
+		if _, err := fmt.Sscan(counts, &octets, &received, &errs, &drop, &fifo, &frame, &compressed, &multicast, &bytes, &packets); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		return packets
+	}
+	t.Fatal("there is no loopback device")
+	return 0
 }
