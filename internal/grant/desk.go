@@ -124,7 +124,9 @@ func (d *RequestDesk) Ask(ctx context.Context, q CapabilityQuestion, reason stri
 			if d.o.Seek != nil {
 				d.o.Seek(ctx, was, reason)
 			}
-			d.addProgress(ctx, a, was)
+			if d.addProgress(ctx, a, was) {
+				a.Why = whyNothing + "; " + a.Why
+			}
 		}
 	}
 	return a, nil
@@ -174,14 +176,16 @@ func (d *RequestDesk) status(ctx context.Context, q CapabilityQuestion) (*Capabi
 	return a, nil
 }
 
-// addProgress says how far the search for a tool is.
-func (d *RequestDesk) addProgress(ctx context.Context, a *CapabilityAnswer, r *approval.Request) {
+// addProgress says how far the search for a tool is. It reports whether there is one.
+func (d *RequestDesk) addProgress(ctx context.Context, a *CapabilityAnswer, r *approval.Request) bool {
 	if d.o.Progress == nil {
-		return
+		return false
 	}
-	if progress, note := d.o.Progress(ctx, r); progress != "" {
+	progress, note := d.o.Progress(ctx, r)
+	if progress != "" {
 		a.Why, a.Note = progress, scan.Spell(note)
 	}
+	return progress != ""
 }
 
 func servedAnswer(names []string, hurdle Hurdle) *CapabilityAnswer {
