@@ -43,6 +43,8 @@ func (l *ledger) Write(_ context.Context, r *receipt.Receipt) (string, error) {
 }
 
 func (l *ledger) Add(r *receipt.Receipt) string {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
 	l.written = append(l.written, *r)
 	return fmt.Sprint("n1/", len(l.written))
 }
