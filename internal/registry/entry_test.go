@@ -178,25 +178,26 @@ func TestWhatCannotBeTriedStaysWithTheReason(t *testing.T) {
 	official := func(meta string) string {
 		return `{"server":` + server("io.github.alice/thing", "packages", npmPackage()) + `,"_meta":{"io.modelcontextprotocol.registry/official":` + meta + `}}`
 	}
-	for text, want := range map[string]string{
-		server("io.github.alice/thing", "packages", npmPackage()):                                                                                       "",
-		server("io.github.alice/thing", "packages", npmPackage(), "remotes", remotes):                                                                   "",
-		server("io.github.alice/thing", "packages", npmPackage("transport", "null")):                                                                    "",
-		server("io.github.alice/thing", "packages", npmPackage("registryBaseUrl", `"https://registry.npmjs.org/"`)):                                     "",
-		official(`{"status":"active","isLatest":true}`):                                                                                                 "",
-		official(`{"status":"deprecated"}`):                                                                                                             "",
-		official(`{"status":"deleted","isLatest":false}`):                                                                                               "the registry has deleted it",
-		official(`{"status":"active","isLatest":false}`):                                                                                                "the registry lists a newer version of it",
-		server("io.github.alice/thing", "remotes", remotes):                                                                                             hosted,
-		server("io.github.alice/thing"):                                                                                                                 "it names neither a package nor an address",
-		server("io.github.alice/thing", "packages", `[{"registryType":"pypi","identifier":"thing","version":"1"}]`):                                     only + "pypi",
-		server("io.github.alice/thing", "packages", `[{"registryType":"oci"},{"registryType":"nuget"},{"registryType":"mcpb"},{"registryType":"oci"}]`): only + "mcpb, nuget, oci",
-		server("io.github.alice/thing", "packages", `[{"registryType":"NPM"}]`):                                                                         only + "unknown",
-		server("io.github.alice/thing", "packages", `[{}]`, "remotes", remotes):                                                                         only + "unknown",
-		server("io.github.alice/thing", "packages", npmPackage("transport", `{"type":"streamable-http","url":"http://x/"}`)):                            "only a program that speaks MCP over stdio can be tried, and it speaks streamable-http",
-		server("io.github.alice/thing", "packages", npmPackage("transport", `{"type":"; rm -rf /"}`)):                                                   "only a program that speaks MCP over stdio can be tried, and it speaks something unknown",
-		server("io.github.alice/thing", "packages", npmPackage("registryBaseUrl", `"https://npm.example.com"`)):                                         "its package is in a registry of packages other than https://registry.npmjs.org, and the same name may be another package elsewhere",
+	for _, tt := range []struct{ text, want string }{
+		{server("io.github.alice/thing", "packages", npmPackage()), ""},
+		{server("io.github.alice/thing", "packages", npmPackage(), "remotes", remotes), ""},
+		{server("io.github.alice/thing", "packages", npmPackage("transport", "null")), ""},
+		{server("io.github.alice/thing", "packages", npmPackage("registryBaseUrl", `"https://registry.npmjs.org/"`)), ""},
+		{official(`{"status":"active","isLatest":true}`), ""},
+		{official(`{"status":"deprecated"}`), ""},
+		{official(`{"status":"deleted","isLatest":false}`), "the registry has deleted it"},
+		{official(`{"status":"active","isLatest":false}`), "the registry lists a newer version of it"},
+		{server("io.github.alice/thing", "remotes", remotes), hosted},
+		{server("io.github.alice/thing"), "it names neither a package nor an address"},
+		{server("io.github.alice/thing", "packages", `[{"registryType":"pypi","identifier":"thing","version":"1"}]`), only + "pypi"},
+		{server("io.github.alice/thing", "packages", `[{"registryType":"oci"},{"registryType":"nuget"},{"registryType":"mcpb"},{"registryType":"oci"}]`), only + "mcpb, nuget, oci"},
+		{server("io.github.alice/thing", "packages", `[{"registryType":"NPM"}]`), only + "unknown"},
+		{server("io.github.alice/thing", "packages", `[{}]`, "remotes", remotes), only + "unknown"},
+		{server("io.github.alice/thing", "packages", npmPackage("transport", `{"type":"streamable-http","url":"http://x/"}`)), "only a program that speaks MCP over stdio can be tried, and it speaks streamable-http"},
+		{server("io.github.alice/thing", "packages", npmPackage("transport", `{"type":"; rm -rf /"}`)), "only a program that speaks MCP over stdio can be tried, and it speaks something unknown"},
+		{server("io.github.alice/thing", "packages", npmPackage("registryBaseUrl", `"https://npm.example.com"`)), "its package is in a registry of packages other than https://registry.npmjs.org, and the same name may be another package elsewhere"},
 	} {
+		text, want := tt.text, tt.want
 		e, err := readEntry(jsontext.Value(text))
 		if err != nil || e.Obstacle != want {
 			t.Errorf("%s: %q, want %q (%v)", text, e.Obstacle, want, err)
