@@ -47,7 +47,7 @@ type RequestDeskOptions struct {
 	// Seek has a tool looked for, for a request that nothing serves; reason is what the agent says now. nil means that nobody looks.
 	Seek func(ctx context.Context, r *approval.Request, reason string)
 
-	// Progress says how far the search for a tool is that gives a request its capability, and what a person has said; "" if nobody searches. nil means that nobody does.
+	// Progress returns how far the search for a tool is, for a request that waits, and the last note of a person about it. progress is "" if there is no search. nil means that there is none.
 	Progress func(ctx context.Context, r *approval.Request) (progress, note string)
 
 	// Offered reports whether a decision would give the principal a tool for the requirement now.
