@@ -17,6 +17,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/proposal"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/store/lease"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -140,9 +141,15 @@ func newPlant(t *testing.T) *plant {
 			p.receipts = append(p.receipts, r)
 			return fmt.Sprint("receipt-", len(p.receipts)), nil
 		},
-		Told: func(*Dossier, string) {}, Mine: func(context.Context) bool { return true }, Log: slog.New(slog.DiscardHandler),
+		Told: func(*Dossier, string) {}, Log: slog.New(slog.DiscardHandler),
 	})
+	p.o.Right = p.right("this process")
 	return p
+}
+
+// right returns the right to work that a process can have.
+func (p *plant) right(process string) *lease.Lease {
+	return lease.New(p.o.Store, lease.Options{Key: store.Key{Group: "acquisitions", Name: "lease"}, TTL: 15 * time.Second, Data: []byte(process)})
 }
 
 // walk asks for a capability, and does the phases.
@@ -479,19 +486,13 @@ func (s slow) Start(ctx context.Context, d *Dossier, c *Prospect) (Work, error) 
 
 func TestTheRightToWorkIsRenewedDuringAPhaseAndWithoutItTheWorkEnds(t *testing.T) {
 	for name, tt := range map[string]struct {
-		lostAt time.Duration // 0 is never
-		want   Status
-	}{"kept": {0, Waiting}, "lost": {time.Minute, Working}} {
+		lost bool
+		want Status
+	}{"kept": {false, Waiting}, "lost": {true, Working}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPlant(t)
 				p.o.Workshop = slow{p}
-				var renewed []time.Duration // since the start
-				began := time.Now()
-				p.o.Mine = func(context.Context) bool {
-					renewed = append(renewed, time.Since(began))
-					return tt.lostAt == 0 || time.Since(began) < tt.lostAt
-				}
 				ctx, end := context.WithCancel(t.Context())
 				defer end()
 				go p.Run(ctx)
@@ -499,19 +500,48 @@ func TestTheRightToWorkIsRenewedDuringAPhaseAndWithoutItTheWorkEnds(t *testing.T
 				if err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(3 * time.Minute)
+				time.Sleep(time.Minute)
+				other := p.right("another process")
+				if err := other.Take(t.Context()); !errors.Is(err, store.ErrConflict) {
+					t.Errorf("amid a phase, another process takes the right: %v", err)
+				}
+				if tt.lost { // as if this process had been paused for longer than the right lasts
+					began, claim := time.Now(), other.Claim()
+					version, err := p.o.Store.Apply(t.Context(), store.Change{Group: "acquisitions", Writes: []store.Write{claim}})
+					if err != nil {
+						t.Fatal(err)
+					}
+					other.Taken(version, began)
+					defer other.Keep(ctx, nil)()
+				}
+				time.Sleep(2 * time.Minute)
 				synctest.Wait()
 				if now, _, err := p.load(t.Context(), d.ID); err != nil || now.Status != tt.want {
 					t.Errorf("it is %+v, %v", now, err)
 				}
-				for i := 1; i < len(renewed); i++ {
-					if renewed[i]-renewed[i-1] > 10*time.Second {
-						t.Errorf("nothing was renewed between %s and %s", renewed[i-1], renewed[i])
-					}
+				if err := other.Take(t.Context()); err != nil {
+					t.Errorf("after the work, another process does not get the right: %v", err)
 				}
 			})
 		})
 	}
+}
+
+// A process that finds nothing to work on takes no right, so it writes nothing.
+func TestWithoutDossiersNothingIsWritten(t *testing.T) {
+	p := newPlant(t)
+	p.o.Store = unwritable{p.o.Store}
+	p.o.Right = p.right("this process")
+	if err := p.WorkAll(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// An unwritable store takes no change.
+type unwritable struct{ Store }
+
+func (unwritable) Apply(context.Context, store.Change) (store.Version, error) {
+	return 0, errors.New("nothing is written here")
 }
 
 // A dossier never outlives its proposal: whatever becomes of that, somebody can end the dossier, or it ends by itself.

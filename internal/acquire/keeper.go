@@ -17,6 +17,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/proposal"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/store/lease"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -59,9 +60,9 @@ type Options struct {
 	Record func(ctx context.Context, r *receipt.Receipt) (id string, err error)
 	Told   func(d *Dossier, by string)
 
-	// Mine reports whether this process does the phases: of the processes that share the store, one does.
-	Mine func(ctx context.Context) bool
-	Log  *slog.Logger
+	// Right is the right to do the phases: of the processes that share the store, one does.
+	Right *lease.Lease
+	Log   *slog.Logger
 }
 
 // A Keeper keeps dossiers, and does their phases. Use New. It is safe for concurrent use.

@@ -20,8 +20,8 @@ import (
 
 // CatalogResearcherOptions are the parts that a CatalogResearcher needs.
 type CatalogResearcherOptions struct {
-	// State returns the configuration in force, and the tools that servers offer.
-	State func() (*config.Config, []*switchboard.Tool)
+	// State returns the configuration in force, and the tools that servers offer, with the labels that they have for the tenant.
+	State func(tenant switchboard.TenantID) (*config.Config, []*switchboard.Tool)
 
 	// Need returns the requirement that the capability of a dossier is.
 	Need func(tenant switchboard.TenantID, capability string) (*switchboard.Requirement, error)
@@ -45,7 +45,7 @@ func (r *CatalogResearcher) Here(_ context.Context, tenant switchboard.TenantID,
 	if err != nil {
 		return nil, err
 	}
-	cfg, tools := r.o.State()
+	cfg, tools := r.o.State(tenant)
 	t := cfg.Tenants[tenant]
 	if t == nil {
 		return nil, fmt.Errorf("there is no tenant %s", tenant)
@@ -120,7 +120,7 @@ func (r *CatalogResearcher) Registries(ctx context.Context, tenant switchboard.T
 	if err != nil {
 		return nil, nil, err
 	}
-	cfg, _ := r.o.State()
+	cfg, _ := r.o.State(tenant)
 	var entries []registry.Entry
 	for _, row := range cfg.ServerRegistries {
 		listing, err := r.o.Read(ctx, row)

@@ -41,7 +41,7 @@ func newLibrary(t *testing.T) *library {
 
 func (l *library) researcher() *CatalogResearcher {
 	return NewCatalogResearcher(CatalogResearcherOptions{
-		State: func() (*config.Config, []*switchboard.Tool) { return l.cfg, l.tools },
+		State: func(switchboard.TenantID) (*config.Config, []*switchboard.Tool) { return l.cfg, l.tools },
 		Need: func(_ switchboard.TenantID, capability string) (*switchboard.Requirement, error) {
 			verb, resource, _ := strings.Cut(capability, " ")
 			return &switchboard.Requirement{Verb: switchboard.Verb(verb), Resource: switchboard.Resource(resource)}, nil

@@ -250,7 +250,11 @@ func (k *Keeper) followProposals(ctx context.Context, all []storedDossier) error
 		}
 		if hasEnded(&seen.KeptProposal) {
 			d.stop(endedWith(&seen.KeptProposal))
-			errs = append(errs, k.put(ctx, d, v.version, ownName))
+			err := k.put(ctx, d, v.version, ownName)
+			if own, ok := errors.AsType[*switchboard.Error](err); ok && own.Code == switchboard.CodeChangedMeanwhile {
+				err = nil // another process has done it
+			}
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/proposal"
@@ -60,60 +59,76 @@ type Work interface {
 	Close()
 }
 
-// Run does the phases of the dossiers that wait for that, one after the other, until ctx ends.
+// Run calls WorkAll whenever there may be something to do, until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
+	failed := false
 	for {
+		err := k.WorkAll(ctx)
+		if err != nil && !failed && ctx.Err() == nil { // the first of several faults
+			k.o.Log.Warn("dossiers could not be worked on; Switchboard tries again", "err", err)
+		}
+		failed = err != nil
 		select {
 		case <-ctx.Done():
 			return
 		case <-k.wake:
 		case <-tick.C:
 		}
-		if !k.o.Mine(ctx) {
-			continue
-		}
-		if err := k.workWhileMine(ctx); err != nil && ctx.Err() == nil {
-			k.o.Log.Warn("dossiers could not be worked on", "err", err)
-		}
 	}
 }
 
-// workWhileMine is WorkAll, and renews the right to it meanwhile: a phase can take longer than the right lasts. The work ends if another process has the right.
-func (k *Keeper) workWhileMine(ctx context.Context) error {
-	ctx, end := context.WithCancel(ctx)
-	var renewing sync.WaitGroup
-	renewing.Go(func() {
-		tick := time.NewTicker(lookEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
-			if !k.o.Mine(ctx) {
-				end()
-				return
-			}
-		}
-	})
-	defer renewing.Wait()
-	defer end()
-	return k.WorkAll(ctx)
-}
-
-// WorkAll does the phases of all dossiers that wait for that. What a killed process has begun begins anew.
+// WorkAll ends the dossiers whose proposals have ended. It does the phases of the dossiers that wait for that, one after the other, unless another process has the right to.
+// What a killed process has begun begins anew.
 func (k *Keeper) WorkAll(ctx context.Context) error {
 	all, err := k.all(ctx)
 	if err != nil {
 		return err
 	}
+	err = k.followProposals(ctx, all)
+	if slices.ContainsFunc(all, storedDossier.waitsForWork) {
+		err = errors.Join(err, k.workWithRight(ctx))
+	}
+	return err
+}
+
+func (v storedDossier) waitsForWork() bool { return v.dossier.Status == Working }
+
+// workWithRight does the phases, and renews the right to it meanwhile: a phase can take longer than the right lasts. The work ends if the right is lost.
+func (k *Keeper) workWithRight(ctx context.Context) error {
+	switch err := k.o.Right.Renew(ctx); {
+	case errors.Is(err, store.ErrConflict):
+		return nil // another process has it
+	case err != nil:
+		return switchboard.Unavailable("the right to work on dossiers cannot be taken", err)
+	}
+	working, end := context.WithCancel(ctx)
+	defer end()
+	stop := k.o.Right.Keep(ctx, func(error) {
+		if !k.o.Right.Held() {
+			end()
+		}
+	})
+	defer func() {
+		stop()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+		defer cancel()
+		_ = k.o.Right.Release(ctx) // otherwise it expires
+	}()
+	return k.workOnEach(working)
+}
+
+// workOnEach does the phases of each dossier, the oldest first.
+func (k *Keeper) workOnEach(ctx context.Context) error {
+	all, err := k.all(ctx) // with the right, nobody else changes those that are worked on
+	if err != nil {
+		return err
+	}
 	slices.SortFunc(all, func(a, b storedDossier) int { return a.dossier.Created.Compare(b.dossier.Created) })
-	errs := []error{k.followProposals(ctx, all)}
+	var errs []error
 	for _, v := range all {
-		if v.dossier.Status != Working || ctx.Err() != nil {
+		if !v.waitsForWork() || ctx.Err() != nil {
 			continue
 		}
 		err := k.workOn(ctx, v)

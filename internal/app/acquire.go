@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/acquire"
@@ -25,23 +26,19 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// acquireLease is how long the right lasts to do the phases of dossiers.
-const acquireLease = 30 * time.Second
+// acquireLease is how long the right lasts to do the phases of dossiers: so long do they rest when a process is killed amid its work.
+const acquireLease = 15 * time.Second
 
 // newAcquisitions returns the keeper of dossiers.
 func newAcquisitions(a *App) *acquire.Keeper {
-	sole := lease.New(a.store, lease.Options{Key: store.Key{Group: "acquisitions", Name: "lease"}, TTL: acquireLease, Data: []byte(cmp.Or(a.cluster.Self(), rand.Text()))})
 	need := func(tenant switchboard.TenantID, capability string) (*switchboard.Requirement, error) {
 		return neededRequirement(a, tenant, capability)
 	}
 	return acquire.New(acquire.Options{
 		Store: a.store,
 		Research: acquire.NewCatalogResearcher(acquire.CatalogResearcherOptions{
-			State: func() (*config.Config, []*switchboard.Tool) {
-				s := a.state.Load()
-				return s.config, s.Catalog.Tools()
-			},
-			Need: need, Facts: npm.Facts,
+			State: func(tenant switchboard.TenantID) (*config.Config, []*switchboard.Tool) { return toolsFor(a, tenant) },
+			Need:  need, Facts: npm.Facts,
 			Read: func(ctx context.Context, row switchboard.ServerRegistry) (*registry.Listing, error) {
 				return registry.Read(ctx, row, registry.Options{Folder: a.state.Load().config.Folder})
 			},
@@ -73,9 +70,23 @@ func newAcquisitions(a *App) *acquire.Keeper {
 		Told: func(d *acquire.Dossier, by string) {
 			a.admin.events.Add(event.Occurrence{Type: event.Acquisition, Tenant: d.Tenant, Subject: d.ID, By: by})
 		},
-		Mine: func(ctx context.Context) bool { return sole.Renew(ctx) == nil },
-		Log:  a.log,
+		Right: lease.New(a.store, lease.Options{Key: store.Key{Group: "acquisitions", Name: "lease"}, TTL: acquireLease, Data: []byte(cmp.Or(a.cluster.Self(), rand.Text()))}),
+		Log:   a.log,
 	})
+}
+
+// toolsFor returns the configuration in force and all tools, those of the tenant as the tenant sees them.
+func toolsFor(a *App, tenant switchboard.TenantID) (*config.Config, []*switchboard.Tool) {
+	s := a.state.Load()
+	tools := slices.Clone(s.Catalog.Tools())
+	if t := s.Tenants[tenant]; t != nil {
+		for i := range tools {
+			if own, ok := t.View.Tool(tools[i].ID); ok {
+				tools[i] = own
+			}
+		}
+	}
+	return s.config, tools
 }
 
 // followAcquisitions does the phases of dossiers once the servers have answered.

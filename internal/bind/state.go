@@ -141,7 +141,7 @@ func NewState(in Input, was *State) *State {
 		if old != nil {
 			before, provided = old.Equivalents, old.Providers
 		}
-		provided = contract.Provide(c.Registry, c.Providers, grantedTo(t), view, s.Catalog.Heard, provided)
+		provided = contract.Provide(c.Registry, c.Providers, grantedTo(t), view, s.Catalog, provided)
 		s.Tenants[id] = NewTenant(t, view, provided, c.Taxonomy, taxonomy, in.Policies[id])
 		s.Tenants[id].answers = boundary.NewAnswers(in.Boundaries, provided.Registry(), provided.Tools())
 		s.Tenants[id].Equivalents = contract.New(view, countingOverlays(t.Overlays, s.Catalog), s.Catalog.Heard, s.declaredEquivalents, before)

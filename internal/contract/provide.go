@@ -48,10 +48,19 @@ type checkedTool struct {
 	faults   []string
 }
 
+// Offers say what the servers offer. See catalog.Snapshot.
+type Offers interface {
+	// Heard reports whether the server has listed its tools. Until then, a missing tool is no fault.
+	Heard(id switchboard.ServerID) bool
+
+	// LabelEnd says in words that the operator's labels of the tool have ended, or that they will.
+	LabelEnd(id switchboard.ToolID) (why string, ended bool)
+}
+
 // Provide returns the tools that provide the capabilities of the registry by these rows. tools are the tenant's. granted
-// says which versions exist for the tenant. heard reports whether a server has listed its tools; until then, a missing
-// tool is no fault. Of two rows for one version of one server, neither counts. was is the result before, or nil: what has not changed is not checked again.
-func Provide(registry *capability.Registry, rows []capability.ProviderRow, granted func(*capability.ContractVersion) bool, tools Tools, heard func(switchboard.ServerID) bool, was *ProviderSet) *ProviderSet {
+// says which versions exist for the tenant. A tool whose labels have ended provides nothing: it has another meaning than the one that its row was written for.
+// Of two rows for one version of one server, neither counts. was is the result before, or nil: what has not changed is not checked again.
+func Provide(registry *capability.Registry, rows []capability.ProviderRow, granted func(*capability.ContractVersion) bool, tools Tools, offers Offers, was *ProviderSet) *ProviderSet {
 	p := &ProviderSet{registry: registry, tools: map[string][]*switchboard.Tool{}, checked: map[providerKey]*checkedTool{}}
 	registry.EachProvided(rows, func(row *capability.ProviderRow, v *capability.ContractVersion, other string) {
 		switch {
@@ -59,7 +68,7 @@ func Provide(registry *capability.Registry, rows []capability.ProviderRow, grant
 		case other != "":
 			p.faults = append(p.faults, ProviderFault{row.Server, v.Name(), row.Position, capability.OtherRowText(other)})
 		default:
-			p.addProvider(row, v, tools, heard, was)
+			p.addProvider(row, v, tools, offers, was)
 		}
 	})
 	for _, list := range p.tools {
@@ -78,7 +87,7 @@ func ProvidersOf(registry *capability.Registry, tools map[string][]*switchboard.
 
 // addProvider adds the tools of the row's server for the version. If one is missing or does not fit, the server provides none
 // of them: a client must find the whole contract.
-func (p *ProviderSet) addProvider(row *capability.ProviderRow, v *capability.ContractVersion, tools Tools, heard func(switchboard.ServerID) bool, was *ProviderSet) {
+func (p *ProviderSet) addProvider(row *capability.ProviderRow, v *capability.ContractVersion, tools Tools, offers Offers, was *ProviderSet) {
 	var provided []*switchboard.Tool
 	sound := true
 	used := map[switchboard.ToolID]string{}
@@ -101,11 +110,15 @@ func (p *ProviderSet) addProvider(row *capability.ProviderRow, v *capability.Con
 		used[d.Tool] = want.Name
 		own, ok := tools.Tool(d.Tool)
 		switch {
-		case !ok && heard(row.Server):
+		case !ok && offers.Heard(row.Server):
 			fault("%s: the server has no tool %s", want.Name, safeQuote(d.Tool.Name))
 			continue
 		case !ok:
 			sound = false
+			continue
+		}
+		if why, ended := offers.LabelEnd(d.Tool); ended {
+			fault("%s by its tool %s: %s", want.Name, safeQuote(d.Tool.Name), why)
 			continue
 		}
 		key := providerKey{v, want.Name, d}

@@ -36,7 +36,36 @@ func provideBy(t testing.TB, v *capability.ContractVersion, own *switchboard.Too
 	if err != nil {
 		t.Fatal(err)
 	}
-	return contract.Provide(r, rows, func(*capability.ContractVersion) bool { return true }, shelf{own.ID: own}, func(switchboard.ServerID) bool { return true }, nil)
+	return contract.Provide(r, rows, func(*capability.ContractVersion) bool { return true }, shelf{own.ID: own}, heard{}, nil)
+}
+
+// heard are offers of servers that have all listed their tools. The labels of the named ones have ended.
+type heard map[switchboard.ToolID]string
+
+func (heard) Heard(switchboard.ServerID) bool { return true }
+
+func (h heard) LabelEnd(id switchboard.ToolID) (why string, ended bool) {
+	why, ended = h[id]
+	return why, ended
+}
+
+// A row was written for the tool with the meaning that it had. Another meaning is looked at first, also where it makes the tool no less fit for the contract.
+func TestAToolWhoseLabelsHaveEndedProvidesNothing(t *testing.T) {
+	t.Parallel()
+	v, own := readVersion(t, "", capability.Facts{}), catTool()
+	r, err := capability.New([]*capability.ContractVersion{v}, nil, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := func(*capability.ContractVersion) bool { return true }
+	before := contract.Provide(r, []capability.ProviderRow{catRow()}, all, shelf{own.ID: own}, heard{}, nil)
+	after := contract.Provide(r, []capability.ProviderRow{catRow()}, all, shelf{own.ID: own}, heard{own.ID: "its labels have ended"}, before)
+	if len(before.Provided("io.fs.read")) != 1 || len(after.Provided("io.fs.read")) != 0 {
+		t.Errorf("%d tools provide it before, and %d after", len(before.Provided("io.fs.read")), len(after.Provided("io.fs.read")))
+	}
+	if want := `read_file by its tool "cat": its labels have ended`; len(after.Faults()) != 1 || !strings.Contains(after.Faults()[0].Error(), want) {
+		t.Errorf("faults: %v, want %q", after.Faults(), want)
+	}
 }
 
 func catTool() *switchboard.Tool {

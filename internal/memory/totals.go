@@ -25,7 +25,7 @@ type Totals struct {
 	Patterns map[Pattern]Sightings
 }
 
-// A Pattern is a way in which attempts end without success.
+// A Pattern is one kind of attempt without success.
 type Pattern struct {
 	Outcome receipt.CallOutcome
 	Code    switchboard.Code // "" if the tool or its server reported the error itself

@@ -107,7 +107,7 @@ func (f *foundry) unchanged(t *testing.T, s *rig.HTTPSession, files map[string]s
 // await waits until the dossier of a capability has one of the statuses. key is that of the officer who reads.
 func (f *foundry) await(t *testing.T, key, capability string, statuses ...string) (d dossier) {
 	t.Helper()
-	wait.For(t, 2*time.Minute, "the dossier of "+capability+" is "+strings.Join(statuses, " or "), func() error { // a killed process keeps the right to work for half a minute
+	wait.For(t, 2*time.Minute, "the dossier of "+capability+" is "+strings.Join(statuses, " or "), func() error { // a killed process keeps the right to work for 15 s
 		var list struct {
 			Dossiers []struct{ ID, Capability string }
 		}
@@ -372,9 +372,11 @@ func TestAKillAmidADossierBeginsItAnew(t *testing.T) {
 	files, names := f.files(t), rig.ListNames(t, s)
 	asked := request(t, s, graph, "the task asks who wrote the parser")
 	var amid dossier
-	rig.Eventually(t, "the dossier is worked on", func() string {
-		amid = readDossier(t, f.Gateway, lea)
-		return rig.ReasonUnless(amid.Status != "working" || strings.Contains(amid.Text, "research  passed"), amid.Text)
+	wait.For(t, 2*time.Minute, "the dossier is worked on", func() error {
+		if amid = readDossier(t, f.Gateway, lea); amid.Status == "working" && !strings.Contains(amid.Text, "research  passed") {
+			return errors.New(amid.Text)
+		}
+		return nil
 	})
 	if amid.Status != "working" {
 		t.Fatalf("it was not killed amid its work:\n%s", amid.Text)

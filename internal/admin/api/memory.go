@@ -43,7 +43,7 @@ func (a memoryRoutes) add() {
 		func(ctx context.Context, q asked, in *rememberedTool) (*struct{ Body past.ToolReport }, error) {
 			return answer(a.o.Records.Past.Tool(ctx, q.tenant, in.id(), in.Days))
 		})
-	add(a.API, route{id: "read-tool-errors", method: http.MethodGet, path: "/v1/memory/errors/{server}/{tool}", needs: switchboard.OfficeViewer, summary: "The ways in which attempts at a tool have ended without success, and what was changed after them. No text of an error is kept"},
+	add(a.API, route{id: "read-tool-errors", method: http.MethodGet, path: "/v1/memory/errors/{server}/{tool}", needs: switchboard.OfficeViewer, summary: "The attempts at a tool without success, by outcome and code, and what was changed after them. No text of an error is kept"},
 		func(ctx context.Context, q asked, in *rememberedTool) (*struct{ Body past.ErrorReport }, error) {
 			return answer(a.o.Records.Past.Errors(ctx, q.tenant, in.id(), in.Days, q.operator()))
 		})
