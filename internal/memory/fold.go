@@ -181,7 +181,7 @@ func (m *Memory) foldChain(ctx context.Context, node string, all receipt.Extent,
 func (m *Memory) read(ctx context.Context, node string, after, last uint64, t *tally) (to uint64, err error) {
 	for to = after; to < last; {
 		began, before := time.Now(), to
-		_, err := receipt.ReadSome(ctx, m.o.Store, node, to, int(min(pieceEntries, last-to)), func(e *receipt.ChainEntry) bool { //nolint:gosec // it is small
+		_, err := receipt.ReadCounted(ctx, m.o.Store, node, to, int(min(pieceEntries, last-to)), func(e *receipt.ChainEntry) bool { //nolint:gosec // it is small
 			if e.Seq > last {
 				return false
 			}
@@ -196,7 +196,7 @@ func (m *Memory) read(ctx context.Context, node string, after, last uint64, t *t
 			break
 		}
 		if to < last {
-			if err := rest(ctx, time.Since(began)); err != nil {
+			if err := rest(ctx, 3*time.Since(began)); err != nil {
 				return to, err
 			}
 		}

@@ -44,9 +44,9 @@ const (
 	maxTold     = 256 // pages that the log has named as unreadable
 )
 
-// How receipts are read: in pieces, with a pause after each that is as long as the piece took. So at most one processor is used, for half of the time.
+// How receipts are read: in pieces, with a pause after each that is three times as long as the piece took. So at most one processor is used, for a quarter of the time.
 const (
-	pieceEntries = 256    // of one read
+	pieceEntries = 128    // of one read
 	chunkEntries = 16_384 // counted before the pages are written
 	interval     = 10 * time.Second
 	leaseTime    = 30 * time.Second
