@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -37,7 +38,7 @@ func TestRealServersAreVerifiedInWallsAndChangeNothing(t *testing.T) {
 	npmlock.Need(t, "npm servers and clients", "git")
 	if os.Getenv(inOwnNetwork) == "" { // so that no packet of another test is counted
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=30m", fmt.Sprint("-update-reports=", *updateReports))
-		cmd.SysProcAttr, cmd.Env = system.InOwnNetwork(), append(os.Environ(), inOwnNetwork+"=1")
+		cmd.SysProcAttr, cmd.Env = system.InOwnNetwork(), append(os.Environ(), inOwnNetwork+"=1", "HOME="+homeWithFiles(t))
 		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "PASS") {
 			t.Fatalf("%v\n%s", err, out)
 		}
@@ -46,7 +47,8 @@ func TestRealServersAreVerifiedInWallsAndChangeNothing(t *testing.T) {
 	sent := system.CatchPackets(t)
 	rows := wallsPage(t)
 	folder := filepath.Dir(rows[slices.IndexFunc(rows, func(s words.Server) bool { return len(s.Walls.Write) > 0 })].Walls.Write[0])
-	before := treeOf(t, folder)
+	places := []string{folder, os.Getenv("HOME"), "node_modules"}
+	before := treeOf(t, places...)
 	limits := verify.CallLimits{Calls: 30}
 	if *updateReports {
 		limits = verify.CallLimits{}
@@ -62,16 +64,18 @@ func TestRealServersAreVerifiedInWallsAndChangeNothing(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if after := treeOf(t, folder); after != before {
+	if after := treeOf(t, places...); after != before {
 		t.Error("something outside of the scratch folders has changed")
 	}
 	if n := sent(); n > 0 {
 		t.Errorf("%d packets have left", n)
 	}
-	if c, err := net.Dial("udp", "198.51.100.1:9"); err != nil { // a packet of our own is counted
-		t.Error(err)
-	} else if _, err := c.Write([]byte("x")); err != nil || sent() != 1 || c.Close() != nil {
-		t.Errorf("a packet that leaves is not counted: %d, %v", sent(), err)
+	for i, address := range []string{"198.51.100.1:9", "[2001:db8::1]:9"} { // packets of our own are counted
+		if c, err := net.Dial("udp", address); err != nil {
+			t.Error(err)
+		} else if _, err := c.Write([]byte("x")); err != nil || sent() <= i || c.Close() != nil {
+			t.Errorf("a packet to %s is not counted: %d, %v", address, sent(), err)
+		}
 	}
 	page := "../../docs/verified-servers.md"
 	text, err := os.ReadFile(page)
@@ -79,15 +83,22 @@ func TestRealServersAreVerifiedInWallsAndChangeNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	const mark = "<!-- reports -->\n"
-	head, _, found := strings.Cut(string(text), mark)
+	head, shown, found := strings.Cut(string(text), mark)
 	if !found {
 		t.Fatal("docs/verified-servers.md has no reports")
 	}
 	if *updateReports {
-		if err := os.WriteFile(page, []byte(head+mark+strings.Join(sections, "")), 0o644); err != nil { //nolint:gosec // a page
+		if t.Failed() {
+			return // the page stays as it is
+		}
+		reports := strings.Join(sections, "")
+		if err := os.WriteFile(page, []byte(head+mark+reports+sealOf(reports)), 0o644); err != nil { //nolint:gosec // a page
 			t.Fatal(err)
 		}
 		return
+	}
+	if at := strings.LastIndex(shown, sealMark); at < 0 || shown[at:] != sealOf(shown[:at]) {
+		t.Error("the reports in docs/verified-servers.md were edited: write them anew with -update-reports")
 	}
 	for i, tools := range lines {
 		_, section, _ := strings.Cut(string(text), "\n### "+string(rows[i].ID)+"\n")
@@ -98,6 +109,27 @@ func TestRealServersAreVerifiedInWallsAndChangeNothing(t *testing.T) {
 			}
 		}
 	}
+}
+
+// sealMark begins the last line of the page.
+const sealMark = "\n<!-- sha256 of the reports: "
+
+// sealOf returns the last line of the page with these reports, so that nobody edits them by mistake.
+func sealOf(reports string) string { return fmt.Sprintf("%s%x -->\n", sealMark, sha256.Sum256([]byte(reports))) }
+
+// homeWithFiles returns a home with what programs look for there, and with folders that they write to.
+func homeWithFiles(t *testing.T) string {
+	t.Helper()
+	home := t.TempDir()
+	for _, name := range []string{".ssh/id_ed25519", ".npmrc", ".config/settings.json", ".cache/data", "notes.txt"} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(home, name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(home, name), []byte("mine"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return home
 }
 
 // verifyRow verifies the tools of one server, and returns their names, and the part of the page.
@@ -163,27 +195,23 @@ func hintsOf(t *testing.T, definition []byte) (c words.Contract) {
 	return c
 }
 
-// treeOf returns a digest of a folder with everything in it.
-func treeOf(t *testing.T, folder string) string {
+// treeOf returns a digest of folders with everything in them. Programs cannot set the time at which a file was changed last (ctime), so no content needs to be read.
+func treeOf(t *testing.T, folders ...string) string {
 	t.Helper()
 	sum := sha256.New()
-	if err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
+	for _, folder := range folders {
+		if err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			info, err := d.Info()
+			if err == nil {
+				fmt.Fprintln(sum, path, info.Mode(), info.Size(), info.Sys().(*syscall.Stat_t).Ctim)
+			}
 			return err
+		}); err != nil {
+			t.Fatal(err)
 		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		fmt.Fprintln(sum, path, info.Mode(), info.ModTime().UnixNano())
-		if !d.Type().IsRegular() {
-			return nil
-		}
-		data, err := os.ReadFile(path)
-		_, _ = sum.Write(data)
-		return err
-	}); err != nil {
-		t.Fatal(err)
 	}
 	return fmt.Sprintf("%x", sum.Sum(nil))
 }

@@ -2,6 +2,7 @@ package system
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -34,7 +35,7 @@ func NeedNetworks(t *testing.T) {
 	}
 }
 
-// CatchPackets has all packets for IPv4 addresses leave by the loopback device of this process's own network (see InOwnNetwork), and returns the number of those that were sent since.
+// CatchPackets has all packets leave by the loopback device of this process's own network (see InOwnNetwork), and returns the number of those that were sent since.
 func CatchPackets(t *testing.T) (sent func() int) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
@@ -55,8 +56,38 @@ func CatchPackets(t *testing.T) (sent func() int) {
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCADDRT, uintptr(unsafe.Pointer(&everywhere))); errno != 0 { //nolint:gosec // the kernel reads the entry, which is alive
 		t.Fatalf("the route cannot be set: %v", errno)
 	}
+	catchIPv6(t, device)
 	before := packetsSent(t)
 	return func() int { return packetsSent(t) - before }
+}
+
+// catchIPv6 sends all packets for IPv6 addresses to the device.
+func catchIPv6(t *testing.T, device []byte) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(fd) }() // nothing was written to it
+	index, err := net.InterfaceByName(unix.ByteSliceToString(device))
+	if err != nil {
+		t.Fatal(err)
+	}
+	everywhere := routeEntryIPv6{metric: 1, flags: unix.RTF_UP, device: int32(index.Index)}                                         //nolint:gosec // it is small
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCADDRT, uintptr(unsafe.Pointer(&everywhere))); errno != 0 { //nolint:gosec // the kernel reads the entry, which is alive
+		t.Fatalf("the route for IPv6 cannot be set: %v", errno)
+	}
+}
+
+// A routeEntryIPv6 is the struct in6_rtmsg of linux/ipv6_route.h.
+type routeEntryIPv6 struct {
+	_      [3][16]byte // destination, source, gateway
+	_      uint32
+	_, _   uint16 // bits of the destination and of the source: 0 is any
+	metric uint32
+	_      uint64
+	flags  uint32
+	device int32
 }
 
 // A routeEntry is the struct rtentry of linux/route.h.
