@@ -115,7 +115,9 @@ func TestRealServersAreVerifiedInWallsAndChangeNothing(t *testing.T) {
 const sealMark = "\n<!-- sha256 of the reports: "
 
 // sealOf returns the last line of the page with these reports, so that nobody edits them by mistake.
-func sealOf(reports string) string { return fmt.Sprintf("%s%x -->\n", sealMark, sha256.Sum256([]byte(reports))) }
+func sealOf(reports string) string {
+	return fmt.Sprintf("%s%x -->\n", sealMark, sha256.Sum256([]byte(reports)))
+}
 
 // homeWithFiles returns a home with what programs look for there, and with folders that they write to.
 func homeWithFiles(t *testing.T) string {
