@@ -30,7 +30,9 @@ import (
 // An admissionCase is one agent that lacks a capability, and the person who lets a server in for it.
 type admissionCase struct {
 	t           *testing.T
+	dir         string // of the configuration
 	admin, key  string // the admin API, and the person's key
+	read        string // what the person read
 	mu          sync.Mutex
 	decided     bool // the person is about to say yes
 	asked, done time.Time
@@ -104,10 +106,14 @@ func (c *admissionCase) letIn() error {
 		case list.Dossiers[0].Status != "waiting":
 			return errors.New("the dossier is " + list.Dossiers[0].Status)
 		}
+		one := c.admin + "/v1/acquisitions/" + list.Dossiers[0].ID
+		if text, err = officer.ReadAs(c.t.Context(), c.key, one); err != nil {
+			return err
+		}
 		c.mu.Lock()
-		c.decided = true
+		c.decided, c.read = true, string(text)
 		c.mu.Unlock()
-		r, err := http.NewRequestWithContext(c.t.Context(), http.MethodPost, c.admin+"/v1/acquisitions/"+list.Dossiers[0].ID+"/review", strings.NewReader(`{"answer":"yes","note":"we know alice"}`))
+		r, err := http.NewRequestWithContext(c.t.Context(), http.MethodPost, one+"/review", strings.NewReader(`{"answer":"yes","note":"we know alice"}`))
 		if err != nil {
 			return err
 		}
@@ -125,11 +131,15 @@ func (c *admissionCase) letIn() error {
 	}
 }
 
-// serveSeeker serves a Switchboard with a desk, a registry with one server, and a person with a key.
+// serveSeeker serves a Switchboard with a desk, a registry with a server and a look-alike of it, and a person with a key.
 func serveSeeker(t *testing.T, program string) (address string, c *admissionCase) {
 	t.Helper()
 	npm := registry.Serve(t)
-	npm.Publish(t, "graph-archive", "1.0.0", registry.GraphServer("graph-archive", "io.github.alice/graph-archive", ""), nil)
+	var listed []any
+	for _, one := range []struct{ owner, name string }{{"mallory", "graph-archvie"}, {"alice", "graph-archive"}} { // both packages claim to be alice's
+		npm.Publish(t, one.name, "1.0.0", registry.GraphServer(one.name, "io.github.alice/graph-archive", ""), nil)
+		listed = append(listed, registry.ListNpm("io.github."+one.owner+"/"+one.name, "Search a knowledge graph of facts.", one.name, "1.0.0", nil))
+	}
 	out, err := exec.CommandContext(t.Context(), program, "key", "new", "lea", "--operator", "--json").Output()
 	var key struct{ Key, Hash string }
 	if err == nil {
@@ -147,7 +157,7 @@ operators: [{key: lea, hash: %q}]
 tenants:
   default: {servers: ["*"], allow: [by_name], approvers: [{key: lea, hash: %q}], request: [{verb: search, resource: knowledge_graph}]}
 `, desk(t), key.Hash, key.Hash))
-	write(t, dir, "registry.json", object{"servers": []any{registry.ListNpm("io.github.alice/graph-archive", "Search a knowledge graph of facts.", "graph-archive", "1.0.0", nil)}})
+	write(t, dir, "registry.json", object{"servers": listed})
 	write(t, dir, filepath.FromSlash("tenants/default/tenant.yaml"), "tenant: default\ndefault_task: work\n")
 	write(t, dir, filepath.FromSlash("tenants/default/tasks/work.yaml"), "task_id: work\nrequired_capabilities: [{tools: [\"desk/*\"]}]\n")
 	address = serveIn(t, npm.Env(t), program, config)
@@ -155,11 +165,11 @@ tenants:
 	if err != nil {
 		t.Fatal(err)
 	}
-	return address, &admissionCase{t: t, admin: row.Admin, key: key.Key}
+	return address, &admissionCase{t: t, dir: dir, admin: row.Admin, key: key.Key}
 }
 
-// Each agent that lists again lacks a capability, asks, and works on. A server is found in a registry and tried in walls; a person says yes on the admin API; the agent lists again, and calls
-// the new tool in the same session. Codex lists once, so it is not here.
+// Each agent that lists again lacks a capability, asks, and works on. A server is found in a registry, with a look-alike beside it, and tried in walls; a person says yes on the admin API; the
+// agent lists again, and calls the new tool in the same session. Codex lists once, so it is not here.
 func TestAgentsGetFromICannotToItCanInOneSession(t *testing.T) {
 	t.Parallel()
 	npmlock.NeedClient(t, "acquisition")
@@ -207,6 +217,16 @@ func TestAgentsGetFromICannotToItCanInOneSession(t *testing.T) {
 			}
 			if opened != 1 || lists < 2 || !slices.Contains(heard, "tools/call knowledge_graph_helper") {
 				t.Errorf("it opened %d sessions, and listed %d times", opened, lists)
+			}
+			if !strings.Contains(c.read, "graph-archvie looks like graph-archive") {
+				t.Errorf("the person did not read of the look-alike: %s", c.read)
+			}
+			for _, words := range [][]string{{"receipts", "verify"}, {"receipts", "replay"}} {
+				cmd := exec.CommandContext(t.Context(), program, words...)
+				cmd.Dir = c.dir
+				if out, err := cmd.CombinedOutput(); err != nil {
+					t.Errorf("%q: %v\n%s", words, err, out)
+				}
 			}
 			took := c.done.Sub(c.asked)
 			t.Logf("%s from the request to the answer of the new tool, with %d other calls meanwhile", took.Round(time.Millisecond), c.notes)
