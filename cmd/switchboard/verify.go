@@ -103,8 +103,11 @@ func (c *verifyCmd) verify(ctx context.Context, q url.Values) (*adminAnswer, err
 	}
 }
 
-// verdictOf returns errNegative if one of the tools is not verified.
+// verdictOf returns errNegative if a verification was cut short, if there is no report, or if one of the tools is not verified.
 func verdictOf(a *verificationSeen) error {
+	if len(a.Reports) == 0 || a.Progress != nil && a.Progress.Problem != "" {
+		return errNegative
+	}
 	if slices.ContainsFunc(a.Reports, func(r evidence.KeptReport) bool { return !r.Verified }) {
 		return errNegative
 	}

@@ -317,7 +317,7 @@ func TestWhoMayNotDecideTheRequestDecidesAboutTheDossier(t *testing.T) {
 		d := p.walk(agent)
 		p.askErr = refuse(switchboard.CodeNotAuthorized, "you do not hold the office approver")
 		d, err := p.Review(t.Context(), lea, d.ID, &PersonReview{Answer: answer, Note: "a note"})
-		if err != nil || d.Status != want || !strings.Contains(d.Text(time.Now()), "the request r-1 still waits: you do not hold the office approver") {
+		if err != nil || d.Status != want || !strings.Contains(d.Text(time.Now()), "the request r-1 has no answer: you do not hold the office approver") {
 			t.Errorf("%s: %v\n%+v", answer, err, d)
 		}
 		if d.LastNote().Text != "a note" {
@@ -340,6 +340,27 @@ func TestChangesReachWhoHasAskedAndANewRequestBeginsAnew(t *testing.T) {
 	again, err := p.Ask(t.Context(), "acme", "read time", agent, "UTC is enough")
 	if err != nil || again.ID != d.ID || again.Status != Working || again.Reason != "UTC is enough" || again.Rounds != 1 || again.LastNote() == nil {
 		t.Errorf("%+v, %v", again, err)
+	}
+}
+
+// A person cannot ask for changes without end: who asked would wait for ever.
+func TestChangesAreAskedForFiveTimes(t *testing.T) {
+	p := newPlant(t)
+	d := p.walk(agent)
+	changes := &PersonReview{Answer: AnswerChanges, Note: "which time zone?"}
+	for range maxRounds {
+		if _, err := p.Review(t.Context(), lea, d.ID, changes); err != nil {
+			t.Fatal(err)
+		}
+		if again := p.walk(agent); again.ID != d.ID || again.Status != Waiting {
+			t.Fatalf("it is %+v", again)
+		}
+	}
+	if _, err := p.Review(t.Context(), lea, d.ID, changes); err == nil || !strings.Contains(err.Error(), "the answer is yes or no now") {
+		t.Errorf("the next answer of this kind: %v", err)
+	}
+	if d, err := p.Review(t.Context(), lea, d.ID, &PersonReview{Answer: AnswerNo, Note: "no"}); err != nil || d.Status != Refused {
+		t.Errorf("a no: %+v, %v", d, err)
 	}
 }
 
@@ -405,7 +426,7 @@ func TestWhatAYesHasLeftUndoneIsSaidToTheOfficer(t *testing.T) {
 	d := p.walk(agent)
 	p.stays = errors.New("the request has ended")
 	d, err := p.Review(t.Context(), lea, d.ID, &PersonReview{Answer: AnswerYes, Note: "fine"})
-	if err != nil || d.Status != Deployed || d.Remainder() != "the tool is in force, and the request r-1 still waits: the request has ended" || d.LastNote().Text != "fine" {
+	if err != nil || d.Status != Deployed || d.Remainder() != "the tool is in force, and the request r-1 has no answer: the request has ended" || d.LastNote().Text != "fine" {
 		t.Errorf("%+v, %v", d, err)
 	}
 	p = newPlant(t)

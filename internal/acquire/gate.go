@@ -136,6 +136,8 @@ func judgeReview(d *Dossier, r *PersonReview, now time.Time) error {
 		return refuse(switchboard.CodeBadArguments, "the note has %d bytes; at most %d", len(r.Note), MaxNote)
 	case r.Answer != AnswerYes && strings.TrimSpace(r.Note) == "":
 		return refuse(switchboard.CodeBadArguments, "%q needs a note: who asked reads it", r.Answer)
+	case r.Answer == AnswerChanges && d.Rounds >= maxRounds:
+		return refuse(switchboard.CodeBadArguments, "changes were asked for %d times; the answer is yes or no now", maxRounds)
 	case status == Expired:
 		return refuse(switchboard.CodeProposal, "the review was due until %s, so a yes counts no more; whoever needs the capability asks again", d.Until.Format(time.RFC3339))
 	case status.ended():

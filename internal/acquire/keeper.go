@@ -124,7 +124,7 @@ func (k *Keeper) ask(ctx context.Context, tenant switchboard.TenantID, capabilit
 			continue
 		case only != d.Only && !who.Agent:
 			return nil, refuse(switchboard.CodeChangedMeanwhile, "your dossier %s for this capability is %s; end it first: switchboard acquisitions review %s no --note TEXT", d.ID, status, d.ID)
-		case status == Revising && d.Rounds < maxRounds:
+		case status == Revising:
 			d.begin(who, reason)
 			d.Rounds++
 			return d, k.put(ctx, d, v.version, who.ID)

@@ -82,7 +82,7 @@ func (k *Keeper) endProposal(ctx context.Context, by *switchboard.Officer, d *Do
 	return err
 }
 
-// answer gives or refuses the capability to the agent that has asked. What keeps the officer from that does not undo what was decided about the dossier: a note says that the request waits.
+// answer gives or refuses the capability to the agent that has asked. What keeps the officer from that does not undo what was decided about the dossier: a note says why.
 func (k *Keeper) answer(ctx context.Context, by *switchboard.Officer, d *Dossier, r *PersonReview) {
 	if d.Seeker.Request == "" {
 		return
@@ -92,7 +92,7 @@ func (k *Keeper) answer(ctx context.Context, by *switchboard.Officer, d *Dossier
 		done = "the tool is in force, and "
 	}
 	if err := k.o.Answer(ctx, by, d, r); err != nil {
-		d.addNote(ownName, r.Answer, done+"the request "+d.Seeker.Request+" still waits: "+spellError(err))
+		d.addNote(ownName, r.Answer, done+"the request "+d.Seeker.Request+" has no answer: "+spellError(err))
 	}
 }
 

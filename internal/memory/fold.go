@@ -196,7 +196,7 @@ func (m *Memory) read(ctx context.Context, node string, after, last uint64, t *t
 			break
 		}
 		if to < last {
-			if err := rest(ctx, 3*time.Since(began)); err != nil {
+			if err := rest(ctx, min(3*time.Since(began), maxRest)); err != nil {
 				return to, err
 			}
 		}

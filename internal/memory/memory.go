@@ -46,8 +46,9 @@ const (
 
 // How receipts are read: in pieces, with a pause after each that is three times as long as the piece took. So at most one processor is used, for a quarter of the time.
 const (
-	pieceEntries = 128    // of one read
-	chunkEntries = 16_384 // counted before the pages are written
+	pieceEntries = 128                   // of one read
+	maxRest      = 15 * time.Millisecond // also if the store was slow
+	chunkEntries = 16_384                // counted before the pages are written
 	interval     = 10 * time.Second
 	leaseTime    = 30 * time.Second
 	storeTimeout = time.Minute // for one chunk to be written
