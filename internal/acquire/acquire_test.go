@@ -52,6 +52,7 @@ type plant struct {
 	stays    error // why the request still waits
 
 	believed                           []switchboard.ToolID
+	open                               []string // proposals: who has made them, and their notes
 	votes, applied, rolledBack, closed int
 	answers                            []string
 	receipts                           []*receipt.Receipt
@@ -96,34 +97,41 @@ func newPlant(t *testing.T) *plant {
 	}
 	p.Keeper = New(Options{
 		Store: store.NewMemory(), Research: p, Workshop: p,
-		Propose: func(_ context.Context, who proposal.Proposer, officer *switchboard.Officer, _ *proposal.Draft) (*proposal.KeptProposal, error) {
-			if !who.Agent || officer != nil {
-				t.Errorf("proposed by %+v with the rights of %v", who, officer)
-			}
-			return &proposal.KeptProposal{ID: "p1", Review: proposal.Review{Risk: proposal.High}}, nil
-		},
-		Look: func(context.Context, *switchboard.Officer, string) (*proposal.View, error) {
-			state := cmp.Or(p.state, proposal.Open)
-			if p.rolled {
-				state = proposal.Applied
-			}
-			return &proposal.View{KeptProposal: proposal.KeptProposal{ID: "p1", State: state, Votes: p.ballots, Review: proposal.Review{Needed: p.needed}}}, nil
-		},
-		Vote: func(_ context.Context, by *switchboard.Officer, id string, yes bool, _ string) (*proposal.KeptProposal, error) {
-			if p.voteErr != nil {
-				return nil, p.voteErr
-			}
-			p.ballots = append(p.ballots, proposal.PersonVote{By: by.ID, Auth: by.Auth, Credential: by.Credential, Yes: yes})
-			p.votes = len(p.ballots)
-			return &proposal.KeptProposal{ID: id, Votes: p.ballots, Review: proposal.Review{Needed: p.needed}}, nil
-		},
-		Apply: func(context.Context, *switchboard.Officer, string) (*proposal.KeptProposal, error) {
-			p.applied++
-			return nil, p.applyErr
-		},
-		RollBack: func(context.Context, *switchboard.Officer, string, string) (*proposal.KeptProposal, error) {
-			p.rolledBack++
-			return nil, nil
+		ProposalSteps: ProposalSteps{
+			Propose: func(_ context.Context, who proposal.Proposer, officer *switchboard.Officer, d *proposal.Draft) (*proposal.KeptProposal, error) {
+				if !who.Agent || officer != nil {
+					t.Errorf("proposed by %+v with the rights of %v", who, officer)
+				}
+				p.open = append(p.open, who.ID+" "+d.Note)
+				return &proposal.KeptProposal{ID: "p1", Review: proposal.Review{Risk: proposal.High}}, nil
+			},
+			Look: func(context.Context, *switchboard.Officer, string) (*proposal.View, error) {
+				state := cmp.Or(p.state, proposal.Open)
+				if p.rolled {
+					state = proposal.Applied
+				}
+				return &proposal.View{KeptProposal: proposal.KeptProposal{ID: "p1", State: state, Votes: p.ballots, Review: proposal.Review{Needed: p.needed}}}, nil
+			},
+			Vote: func(_ context.Context, by *switchboard.Officer, id string, yes bool, _ string) (*proposal.KeptProposal, error) {
+				if p.voteErr != nil {
+					return nil, p.voteErr
+				}
+				p.ballots = append(p.ballots, proposal.PersonVote{By: by.ID, Auth: by.Auth, Credential: by.Credential, Yes: yes})
+				p.votes = len(p.ballots)
+				return &proposal.KeptProposal{ID: id, Votes: p.ballots, Review: proposal.Review{Needed: p.needed}}, nil
+			},
+			Apply: func(context.Context, *switchboard.Officer, string) (*proposal.KeptProposal, error) {
+				p.applied++
+				return nil, p.applyErr
+			},
+			RollBack: func(context.Context, *switchboard.Officer, string, string) (*proposal.KeptProposal, error) {
+				p.rolledBack++
+				return nil, nil
+			},
+			Withdraw: func(_ context.Context, who proposal.Proposer, note, _ string) error {
+				p.open = slices.DeleteFunc(p.open, func(of string) bool { return strings.HasPrefix(of, who.ID+" "+note) })
+				return nil
+			},
 		},
 		Answer: func(_ context.Context, by *switchboard.Officer, d *Dossier, r *PersonReview) error {
 			if p.askErr != nil {
@@ -491,6 +499,45 @@ type killer struct {
 func (k killer) Start(context.Context, *Dossier, *Prospect) (Work, error) {
 	k.kill()
 	return nil, context.Canceled
+}
+
+// A process that ends after it has made the proposal, and before it has stored the dossier, leaves no open proposal that no dossier names, whatever the next walk comes to.
+func TestAnEndBetweenTheProposalAndTheDossierLeavesNoProposalBehind(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*plant)
+		status Status
+		open   int
+	}{
+		"the next walk proposes again": {func(*plant) {}, Waiting, 1},
+		"the next walk is stopped":     {func(p *plant) { p.sure = 60 }, Stopped, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlant(t)
+			d, err := p.Ask(t.Context(), "acme", "read time", agent, "a reason")
+			if err != nil {
+				t.Fatal(err)
+			}
+			others := []string{"ann a note of her own", "bob dossier " + d.ID + ": read time for bob", "ann dossier abcdefghij: read time for ann"}
+			p.open = slices.Clone(others)
+			ctx, end := context.WithCancel(t.Context())
+			propose := p.o.Propose
+			p.o.Propose = func(ctx context.Context, who proposal.Proposer, officer *switchboard.Officer, d *proposal.Draft) (*proposal.KeptProposal, error) {
+				defer end()
+				return propose(ctx, who, officer, d)
+			}
+			if err := p.WorkAll(ctx); !errors.Is(err, context.Canceled) || len(p.open) != len(others)+1 {
+				t.Fatalf("the error is %v, and these are open: %q", err, p.open)
+			}
+			p.o.Propose = propose
+			tt.change(p)
+			if err := p.WorkAll(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if d, err = p.Show(t.Context(), lea, d.ID); err != nil || d.Status != tt.status || len(p.open) != len(others)+tt.open || !slices.Equal(p.open[:len(others)], others) {
+				t.Errorf("it is %s, %v, and these are open: %q", d.Status, err, p.open)
+			}
+		})
+	}
 }
 
 // A slow workshop takes longer to start a program than the right to work on dossiers lasts.

@@ -34,18 +34,26 @@ type Store interface {
 	Apply(ctx context.Context, c store.Change) (store.Version, error)
 }
 
+// ProposalSteps are what a Keeper does with proposals. See proposal.Keeper.
+type ProposalSteps struct {
+	// Propose makes a proposal for the seeker; officer is nil for an agent. Withdraw ends the open proposals of the seeker whose notes begin with a text.
+	Propose  func(ctx context.Context, who proposal.Proposer, officer *switchboard.Officer, d *proposal.Draft) (*proposal.KeptProposal, error)
+	Withdraw func(ctx context.Context, who proposal.Proposer, note, why string) error
+
+	// Look, Vote and Apply are Show, Decide and Apply of proposal.Keeper; RollBack takes back one that was applied.
+	Look     func(ctx context.Context, by *switchboard.Officer, id string) (*proposal.View, error)
+	Vote     func(ctx context.Context, by *switchboard.Officer, id string, yes bool, note string) (*proposal.KeptProposal, error)
+	Apply    func(ctx context.Context, by *switchboard.Officer, id string) (*proposal.KeptProposal, error)
+	RollBack func(ctx context.Context, by *switchboard.Officer, id, note string) (*proposal.KeptProposal, error)
+}
+
 // Options are the parts of a running Switchboard that a Keeper needs.
 type Options struct {
 	Store    Store
 	Research Researcher
 	Workshop Workshop
 
-	// Propose makes a proposal for the seeker; officer is nil for an agent. Look, Vote and Apply are Show, Decide and Apply of proposal.Keeper; RollBack takes back one that was applied.
-	Propose  func(ctx context.Context, who proposal.Proposer, officer *switchboard.Officer, d *proposal.Draft) (*proposal.KeptProposal, error)
-	Look     func(ctx context.Context, by *switchboard.Officer, id string) (*proposal.View, error)
-	Vote     func(ctx context.Context, by *switchboard.Officer, id string, yes bool, note string) (*proposal.KeptProposal, error)
-	Apply    func(ctx context.Context, by *switchboard.Officer, id string) (*proposal.KeptProposal, error)
-	RollBack func(ctx context.Context, by *switchboard.Officer, id, note string) (*proposal.KeptProposal, error)
+	ProposalSteps
 
 	// Answer gives or refuses the capability to the agent that has asked. It is called only for a dossier with a request.
 	Answer func(ctx context.Context, by *switchboard.Officer, d *Dossier, r *PersonReview) error

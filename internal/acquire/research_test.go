@@ -270,3 +270,72 @@ func TestARegistryThatCannotBeReadStopsNothingElse(t *testing.T) {
 		t.Errorf("without a registry: %+v, %q, %v; npm was asked about %q", found, notices, err, l.asked)
 	}
 }
+
+// What a server needs is named, and never given: one that needs a secret is not tried, not even if an officer names it, and npm is not asked about it. A person reads the names of its secrets
+// and of its hosts.
+func TestAServerThatNeedsASecretIsNotTriedAndItsNeedsAreNamed(t *testing.T) {
+	const name = "io.github.alice/graph-archive"
+	const why = "it needs GRAPH_TOKEN, GRAPH_USER, and Switchboard proposes no server that gets secrets; an operator can add it: switchboard server add"
+	hosts := []string{"api.graphs.example:443", "eu.graphs.example:8443"}
+	for what, tt := range map[string]struct {
+		change func(*registry.Entry)
+		only   string
+		tried  string
+		why    string
+		reads  []string // lines of the dossier
+		never  string
+	}{
+		"it needs secrets": {func(e *registry.Entry) { e.Secrets = []string{"GRAPH_TOKEN", "GRAPH_USER"} }, "", "", why, []string{"    it needs: GRAPH_TOKEN, GRAPH_USER", "    not taken: " + why}, "hosts:"},
+		"it needs secrets, and an officer names it": {
+			func(e *registry.Entry) { e.Secrets = []string{"GRAPH_TOKEN", "GRAPH_USER"} }, name, "", why, []string{"    it needs: GRAPH_TOKEN, GRAPH_USER", "    not taken: " + why}, "hosts:",
+		},
+		"it needs a secret, and it is no program": {
+			func(e *registry.Entry) {
+				e.Secrets, e.Obstacle = []string{"GRAPH_TOKEN"}, "a hosted server cannot be tried in walls"
+			}, "", "", "a hosted server cannot be tried in walls", []string{"    it needs: GRAPH_TOKEN", "    not taken: a hosted server cannot be tried in walls"}, "hosts:",
+		},
+		"it names hosts":          {func(e *registry.Entry) { e.Hosts = hosts }, "", "graph-archive", "", []string{"    hosts: api.graphs.example:443, eu.graphs.example:8443"}, "not taken"},
+		"it can get variables":    {func(e *registry.Entry) { e.Variables = []string{"GRAPH_SIZE"} }, "", "graph-archive", "", nil, "GRAPH_SIZE"},
+		"it needs nothing of all": {func(*registry.Entry) {}, "", "graph-archive", "", nil, "it needs"},
+		"it needs a secret, and names hosts": {
+			func(e *registry.Entry) { e.Secrets, e.Hosts = []string{"GRAPH_TOKEN", "GRAPH_USER"}, hosts }, "", "", why,
+			[]string{"    hosts: api.graphs.example:443, eu.graphs.example:8443", "    it needs: GRAPH_TOKEN, GRAPH_USER", "    not taken: " + why}, "* ",
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			l := newLibrary(t)
+			l.mcpNames["graph-archive"] = name
+			e := graph(name, "graph-archive")
+			tt.change(&e)
+			l.list("corp", e)
+			got, because, found := l.pick(t, tt.only)
+			if got != tt.tried || !strings.Contains(because, tt.why) || (len(l.asked) > 0) != (tt.tried != "") {
+				t.Errorf("%q would be tried, and %q; npm was asked about %q", got, because, l.asked)
+			}
+			p := newPlant(t)
+			p.found = found
+			d, err := p.ask(t.Context(), "acme", "search knowledge_graph", agent, "a reason", tt.only)
+			if err == nil {
+				err = p.WorkAll(t.Context())
+			}
+			if err == nil {
+				d, err = p.Show(t.Context(), lea, d.ID)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if (d.Status == Waiting) != (tt.tried != "") || p.started.Package != tt.tried || d.Status == Stopped && d.Phase != Research {
+				t.Errorf("it is %s at %s, and %q was started", d.Status, d.Phase, p.started.Package)
+			}
+			text := d.Text(now())
+			for _, line := range tt.reads {
+				if !strings.Contains(text, "\n"+line+"\n") {
+					t.Errorf("a person does not read %q:\n%s", line, text)
+				}
+			}
+			if strings.Contains(text, tt.never) {
+				t.Errorf("a person reads %q:\n%s", tt.never, text)
+			}
+		})
+	}
+}

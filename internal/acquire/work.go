@@ -151,8 +151,19 @@ func (k *Keeper) workOn(ctx context.Context, v storedDossier) error {
 			j.work.Close()
 		}
 	}()
+	if err := j.withdraw(ctx); err != nil {
+		return err
+	}
 	return j.walk(ctx)
 }
+
+// withdraw ends a proposal that an earlier walk has made. The process of that walk was ended before it stored the dossier, so no dossier would lead a person to it.
+func (j *journey) withdraw(ctx context.Context) error {
+	return j.o.Withdraw(ctx, j.d.Seeker.proposer(j.d.Tenant), markOf(j.d), "Switchboard was ended before it had stored the dossier "+j.d.ID+", and has begun it anew")
+}
+
+// markOf returns how the notes of a dossier's proposals begin.
+func markOf(d *Dossier) string { return "dossier " + d.ID + ": " }
 
 // ErrLater says that no program can be tried now, because another one is being verified.
 var ErrLater = errors.New("another program is being verified; this one is tried later")
@@ -318,7 +329,7 @@ func (j *journey) propose(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	draft.Note = shorten("dossier " + j.d.ID + ": " + j.d.Capability + " for " + j.d.Seeker.ID)
+	draft.Note = shorten(markOf(j.d) + j.d.Capability + " for " + j.d.Seeker.ID)
 	p, err := j.o.Propose(ctx, j.d.Seeker.proposer(j.d.Tenant), nil, draft)
 	if err != nil {
 		return "", err

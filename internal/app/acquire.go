@@ -19,6 +19,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/evidence"
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/npm"
+	"github.com/summit-switchboard/switchboard/internal/proposal"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/registry"
 	"github.com/summit-switchboard/switchboard/internal/store"
@@ -47,7 +48,12 @@ func newAcquisitions(a *App) *acquire.Keeper {
 			Editor: a.admin.editor, MakeLock: npm.MakeLock, StartWalled: a.verifier.StartWalled, Config: func() *config.Config { return a.state.Load().config }, Need: need,
 			Known: func(id switchboard.ServerID) bool { return a.evidence.Of(id) != nil || len(a.pins.Verdicts(id)) > 0 },
 		}),
-		Propose: a.admin.proposals.Create, Look: a.admin.proposals.Show, Vote: a.admin.proposals.Decide, Apply: a.admin.proposals.Apply, RollBack: a.admin.proposals.RollBack,
+		ProposalSteps: acquire.ProposalSteps{
+			Propose: a.admin.proposals.Create, Look: a.admin.proposals.Show, Vote: a.admin.proposals.Decide, Apply: a.admin.proposals.Apply, RollBack: a.admin.proposals.RollBack,
+			Withdraw: func(ctx context.Context, who proposal.Proposer, note, why string) error {
+				return proposal.Withdraw(ctx, a.admin.proposals, who, note, why)
+			},
+		},
 		Answer: func(ctx context.Context, by *switchboard.Officer, d *acquire.Dossier, r *acquire.PersonReview) error {
 			return answerRequest(ctx, a, by, d, r)
 		},

@@ -188,6 +188,34 @@ func (b *Keeper) Decide(ctx context.Context, by *switchboard.Officer, id string,
 	return p, nil
 }
 
+// Withdraw ends the open proposals of a proposer whose notes begin with a text.
+func Withdraw(ctx context.Context, b *Keeper, who Proposer, note, why string) error {
+	all, err := b.all(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range all {
+		if p.Proposer != who || !strings.HasPrefix(p.Note, note) || p.stateAt(time.Now()) != Open {
+			continue
+		}
+		err := b.record(p, subjectOf(&who), "proposal refuse", why, func() error {
+			now, version, err := b.load(ctx, p.ID)
+			if err != nil || now == nil || now.State != Open {
+				return err
+			}
+			*p = *now
+			p.State, p.By, p.Why = Refused, who.ID, why
+			_, err = b.save(ctx, p, version)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		b.told(p, who.ID)
+	}
+	return nil
+}
+
 // gate refuses what a person may not say.
 func gate(p *KeptProposal, by *switchboard.Officer, yes bool, note string, person bool) error {
 	switch now := p.stateAt(time.Now()); {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -58,12 +59,26 @@ func (g generator) claim() StatedClaim {
 // Whatever is proposed, by whomever: what is refused changes nothing; nothing is applied without its yeses; what is applied has exactly its texts, and its claims hold; what is taken back leaves the
 // bytes that were there; and no agent gets anything critical.
 func TestTwoHundredGeneratedProposals(t *testing.T) {
+	stores := maps.Clone(lastingStores)
+	stores["memory"] = func(*testing.T) func() store.Store {
+		return func() store.Store { return store.NewMemory() }
+	}
+	for kind, open := range stores {
+		t.Run(kind, func(t *testing.T) { generateProposals(t, open(t)) })
+	}
+}
+
+// generateProposals makes two hundred proposals, and carries out what becomes of each. newStore opens an empty store.
+func generateProposals(t *testing.T, newStore func() store.Store) {
 	g := generator{rand.New(rand.NewPCG(28, 4))}
 	count := map[string]int{}
-	w := newWorld(t)
+	var w *world
 	for n := range 200 {
 		if n%10 == 0 {
-			w = newWorld(t)
+			if w != nil {
+				closeStore(t, w.store)
+			}
+			w = newWorldOver(t, newStore())
 		}
 		d := &Draft{Note: fmt.Sprint("number ", n)}
 		for range 1 + g.IntN(3) {
@@ -137,6 +152,7 @@ func TestTwoHundredGeneratedProposals(t *testing.T) {
 			count["refused when applied: "+reason(err)]++
 		}
 	}
+	closeStore(t, w.store)
 	t.Log(count)
 	if count["refused at once"] < 40 || count["applied, low"]+count["applied, medium"]+count["applied, high"] < 20 || count["taken back"] < 5 || count["rolled back"] < 2 {
 		t.Error("too few of each are generated")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/change"
+	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -260,5 +261,44 @@ func TestATenantPushesOutNoBackupOfAnother(t *testing.T) {
 	}
 	if _, err := w.RollBack(t.Context(), ops, first.ID, ""); err != nil || w.text("tenants/umbrella/tenant.yaml") != startFiles["tenants/umbrella/tenant.yaml"] {
 		t.Errorf("%v; %q", err, w.text("tenants/umbrella/tenant.yaml"))
+	}
+}
+
+// Only open proposals of the proposer whose notes begin so are withdrawn, and each says why.
+func TestAProposerWithdrawsItsOwnOpenProposalsOfANote(t *testing.T) {
+	w := newWorld(t)
+	ids := map[string]string{}
+	for name, of := range map[string]struct {
+		by   *switchboard.Officer
+		note string
+	}{"mine": {ann, "dossier x: one"}, "mine again": {ann, "dossier x: two"}, "another note of mine": {ann, "no dossier x: "}, "another's": {bob, "dossier x: one"}, "ended": {ann, "dossier x: three"}} {
+		d := swap()
+		d.Note = of.note
+		p, err := w.propose(of.by, d)
+		if err == nil && name == "ended" {
+			_, err = w.Decide(t.Context(), bob, p.ID, false, "not so")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids[name] = p.ID
+	}
+	if err := Withdraw(t.Context(), w.Keeper, ByOfficer(ann), "dossier x: ", "it was begun anew"); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"mine": "refused by ann: it was begun anew", "mine again": "refused by ann: it was begun anew", "another note of mine": "open by : ", "another's": "open by : ", "ended": "refused by bob: not so",
+	} {
+		p, _, err := w.stored(ids[name])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprintf("%s by %s: %s", p.State, p.By, p.Why); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+	last := w.ledger.written[len(w.ledger.written)-1]
+	if last.Method != "proposal refuse" || last.Principal.ID != "ann" || last.Note != "it was begun anew" || last.Outcome != receipt.OK {
+		t.Errorf("the last receipt is %+v", last)
 	}
 }

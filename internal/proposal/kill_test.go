@@ -1,6 +1,7 @@
 package proposal
 
 import (
+	"fmt"
 	"maps"
 	"path/filepath"
 	"testing"
@@ -9,40 +10,48 @@ import (
 	"github.com/summit-switchboard/switchboard/test/redistest"
 )
 
+// lastingStores are the stores that outlive a process. Each function returns one that opens an empty store.
+var lastingStores = map[string]func(t *testing.T) func() store.Store{
+	"file": func(t *testing.T) func() store.Store {
+		return func() store.Store {
+			st, err := store.OpenFile(filepath.Join(t.TempDir(), "store.db"), store.FileOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return st
+		}
+	},
+	"redis": func(t *testing.T) func() store.Store {
+		redistest.Need(t)
+		url, opened := redistest.Start(t).URL(), 0
+		return func() store.Store {
+			opened++
+			st, err := store.OpenRedis(t.Context(), url, store.RedisOptions{Prefix: fmt.Sprint("store-", opened)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return st
+		}
+	},
+}
+
+func closeStore(t *testing.T, st store.Store) {
+	t.Helper()
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A kill at every step of an application, and of its rollback, leaves the complete old or the complete new files and state after the next start, the proposal says which,
 // and what the backup has is what was there, byte for byte.
 func TestAKillAtEveryStepOfAnApplicationLeavesTheWholeOldOrTheWholeNew(t *testing.T) {
-	stores := map[string]func(t *testing.T) func() store.Store{
-		"file": func(t *testing.T) func() store.Store {
-			return func() store.Store {
-				st, err := store.OpenFile(filepath.Join(t.TempDir(), "store.db"), store.FileOptions{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				return st
-			}
-		},
-		"redis": func(t *testing.T) func() store.Store {
-			redistest.Need(t)
-			url := redistest.Start(t).URL()
-			return func() store.Store {
-				st, err := store.OpenRedis(t.Context(), url, store.RedisOptions{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				return st
-			}
-		},
-	}
-	for kind, open := range stores {
+	for kind, open := range lastingStores {
 		for name, lie := range map[string]func([]string) []string{"its claims hold": nil, "one does not": alsoTwo} {
 			t.Run(kind+", "+name, func(t *testing.T) {
 				newStore := open(t)
 				old, made, ended := 0, 0, false
 				for kill := 1; !ended; kill++ {
-					w := newWorld(t)
-					w.store = newStore()
-					w.start()
+					w := newWorldOver(t, newStore())
 					before := w.files()
 					p, err := w.propose(ann, several())
 					if err == nil {
@@ -93,9 +102,7 @@ func TestAKillAtEveryStepOfAnApplicationLeavesTheWholeOldOrTheWholeNew(t *testin
 							}
 						}
 					}
-					if err := w.store.Close(); err != nil {
-						t.Fatal(err)
-					}
+					closeStore(t, w.store)
 				}
 				t.Logf("%d kills: %d times the old state, %d times the new one", old+made-1, old, made)
 				if old+made < 10 || lie == nil && made < 2 || old < 5 {

@@ -103,8 +103,11 @@ tenants:
 	"tenants/acme/overlays/labels.yaml": "server: b\ntools:\n  one: {capabilities: [{verb: read, resource: fs, constraints: [readonly]}]}\n",
 }
 
-func newWorld(t *testing.T) *world {
-	w := &world{t: t, dir: t.TempDir(), store: store.NewMemory(), mode: config.EditFiles, lock: make(chan struct{}, 1)}
+func newWorld(t *testing.T) *world { return newWorldOver(t, store.NewMemory()) }
+
+// newWorldOver returns a world that keeps its proposals in a store.
+func newWorldOver(t *testing.T, st store.Store) *world {
+	w := &world{t: t, dir: t.TempDir(), store: st, mode: config.EditFiles, lock: make(chan struct{}, 1)}
 	w.ledger = &ledger{w: w}
 	for name, text := range startFiles {
 		w.write(name, text)

@@ -363,6 +363,58 @@ required_capabilities: [{verb: search, resource: internet}]
 	}
 }
 
+// A tool that is here and lacks a label alone is found without any registry. The proposal is its label and nothing else; after the yes, the agent calls the tool.
+func TestAToolThatIsHereIsLabelledAndCalledAfterAYes(t *testing.T) {
+	t.Parallel()
+	law.Hold(t, law.OneDecision)
+	row := "  facts: {transport: stdio, command: [node, facts.js], sandbox: strict, permissions: {read: [facts.js]}}\n"
+	text := strings.NewReplacer("registries: [{id: corp, file: registry.json}]\n", "", "servers:\n  nimbus", "servers:\n"+row+"  nimbus").Replace(seekers)
+	f := serveFoundry(t, registry.Serve(t), "\n-- facts.js --\n"+registry.GraphServer("facts", "", "")["index.js"]+text)
+	s, lea := f.open(t, "ann"), f.keys["lea"]
+	files, names := f.files(t), rig.ListNames(t, s)
+	heard := hearChanges(t, s)
+	if a := request(t, s, graph, "the task asks who wrote the parser"); a.Status != "waiting_for_capability" {
+		t.Fatalf("the agent hears %s", a.text)
+	}
+	d := f.await(t, lea, graph, ended...)
+	if d.Status != "waiting" || d.Chosen != "facts/search_nodes" || len(d.Candidates) != 1 || len(d.Tools) != 1 || !d.Tools[0].Verified || !strings.Contains(d.Text, "facts/search_nodes: it has no label") {
+		t.Fatalf("the dossier is\n%s", d.Text)
+	}
+	f.unchanged(t, s, files, names)
+	var shown struct {
+		Files []struct{ Path string }
+		Diff  string
+	}
+	if err := json.Unmarshal([]byte(f.AskAdmin(t, lea, http.MethodGet, "/v1/proposals/"+d.Proposal, "").Body), &shown); err != nil {
+		t.Fatal(err)
+	}
+	if len(shown.Files) != 1 || shown.Files[0].Path != "overlays/facts.yaml" || !strings.Contains(shown.Diff, "{verb: search, resource: knowledge_graph, constraints: [readonly]}") {
+		t.Errorf("the proposal is %+v\n%s", shown.Files, shown.Diff)
+	}
+	if a := f.review(t, lea, d, "yes", "it is ours"); a.Status != http.StatusOK {
+		t.Fatalf("the yes: %d %s", a.Status, a.Body)
+	}
+	if now := f.await(t, lea, graph, ended...); now.Status != "deployed" {
+		t.Fatalf("after the yes:\n%s", now.Text)
+	}
+	wait.Receive(t, "that the list has changed", heard)
+	if st := standing(t, s, graph); st.Status != "ready" {
+		t.Errorf("the agent hears %s", st.text)
+	}
+	s.Ask(t, "tools/call", `{"name":"knowledge_graph_helper","arguments":{}}`)
+	if m, _ := s.Ask(t, "tools/call", `{"name":"search_nodes","arguments":{"query":"parser"}}`); !strings.Contains(string(m.Raw), "found in facts: 2") {
+		t.Errorf("the call gave %s", m.Raw)
+	}
+	now := f.files(t)
+	label := filepath.Join(f.dir, "overlays/facts.yaml")
+	if !strings.Contains(now[label], "knowledge_graph") {
+		t.Errorf("the label is %q", now[label])
+	}
+	if delete(now, label); !maps.Equal(now, files) {
+		t.Errorf("other files than the label have changed: %q, and were %q", slices.Sorted(maps.Keys(now)), slices.Sorted(maps.Keys(files)))
+	}
+}
+
 // A kill amid the work on a dossier loses nothing: the next start begins it anew, and it ends.
 func TestAKillAmidADossierBeginsItAnew(t *testing.T) {
 	t.Parallel()

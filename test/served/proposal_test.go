@@ -17,6 +17,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/redistest"
 	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
@@ -302,7 +303,12 @@ func TestAFailedClaimIsRolledBackWithoutALostCall(t *testing.T) {
 func TestTwentyKillsInTheMiddleOfAnApplication(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.NothingAckedLost)
+	eachStore(t, killInTheMiddleOfAnApplication)
+}
+
+func killInTheMiddleOfAnApplication(t *testing.T, redis *redistest.Server) {
 	dir, keys := layOutProposals(t)
+	serve := overStore(t, dir, redis)
 	file := func(name string) string { return filepath.Join(dir, filepath.FromSlash(name)) }
 	start := map[string]string{"tenants/acme/tenant.yaml": rig.ReadFile(t, file("tenants/acme/tenant.yaml")), allTask: rig.ReadFile(t, file(allTask))}
 	made, unmade, cut := 0, 0, 0
@@ -311,7 +317,7 @@ func TestTwentyKillsInTheMiddleOfAnApplication(t *testing.T) {
 			rig.WriteFile(t, file(name), text)
 		}
 		_ = os.Remove(file("tenants/acme/tasks/next.yaml"))
-		g := rig.Serve(t, dir)
+		g := serve()
 		p := proposalOf(t, g.AskAdmin(t, keys["admin"], "POST", "/v1/proposals", nextTask(t, dir).text(t)), http.StatusCreated)
 		row, err := g.Row()
 		if err != nil {
@@ -345,7 +351,7 @@ func TestTwentyKillsInTheMiddleOfAnApplication(t *testing.T) {
 			cut++
 		}
 
-		g = rig.Serve(t, dir)
+		g = serve()
 		var now struct{ ID, State, Risk, Why string }
 		rig.Eventually(t, "the application is ended", func() string {
 			now = proposalOf(t, g.AskAdmin(t, keys["admin"], "GET", "/v1/proposals/"+p.ID, ""), http.StatusOK)
