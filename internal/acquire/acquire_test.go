@@ -167,7 +167,7 @@ func (p *plant) walk(who Seeker) *Dossier {
 	if err == nil {
 		err = p.WorkAll(p.t.Context())
 	}
-	if err == nil {
+	if err == nil || errors.Is(err, ErrLater) {
 		d, err = p.Show(p.t.Context(), lea, d.ID)
 	}
 	if err != nil {
@@ -519,16 +519,15 @@ func TestAnEndBetweenTheProposalAndTheDossierLeavesNoProposalBehind(t *testing.T
 			}
 			others := []string{"ann a note of her own", "bob dossier " + d.ID + ": read time for bob", "ann dossier abcdefghij: read time for ann"}
 			p.open = slices.Clone(others)
-			ctx, end := context.WithCancel(t.Context())
-			propose := p.o.Propose
+			propose, written := p.o.Propose, p.o.Store
 			p.o.Propose = func(ctx context.Context, who proposal.Proposer, officer *switchboard.Officer, d *proposal.Draft) (*proposal.KeptProposal, error) {
-				defer end()
+				p.o.Store = unwritable{written} // as if the process had ended
 				return propose(ctx, who, officer, d)
 			}
-			if err := p.WorkAll(ctx); !errors.Is(err, context.Canceled) || len(p.open) != len(others)+1 {
+			if err := p.WorkAll(t.Context()); err == nil || len(p.open) != len(others)+1 {
 				t.Fatalf("the error is %v, and these are open: %q", err, p.open)
 			}
-			p.o.Propose = propose
+			p.o.Propose, p.o.Store = propose, written
 			tt.change(p)
 			if err := p.WorkAll(t.Context()); err != nil {
 				t.Fatal(err)
@@ -537,6 +536,27 @@ func TestAnEndBetweenTheProposalAndTheDossierLeavesNoProposalBehind(t *testing.T
 				t.Errorf("it is %s, %v, and these are open: %q", d.Status, err, p.open)
 			}
 		})
+	}
+}
+
+// A proposal that was made before the end is stored in the dossier, so a person finds it.
+func TestAnEndAfterTheProposalKeepsIt(t *testing.T) {
+	p := newPlant(t)
+	d, err := p.Ask(t.Context(), "acme", "read time", agent, "a reason")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	propose := p.o.Propose
+	p.o.Propose = func(ctx context.Context, who proposal.Proposer, officer *switchboard.Officer, d *proposal.Draft) (*proposal.KeptProposal, error) {
+		defer end()
+		return propose(ctx, who, officer, d)
+	}
+	if err := p.WorkAll(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if d, err = p.Show(t.Context(), lea, d.ID); err != nil || d.Status != Waiting || d.Proposal == "" {
+		t.Errorf("it is %+v, %v", d, err)
 	}
 }
 

@@ -25,6 +25,7 @@ const (
 	group        = "dossiers" // of the store
 	storeTimeout = 5 * time.Second
 	lookEvery    = 5 * time.Second // for what other replicas were asked
+	laterTime    = time.Minute     // until another try, if a program is being verified
 )
 
 // A Store keeps dossiers. See store.Store.

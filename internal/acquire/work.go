@@ -61,26 +61,29 @@ type Work interface {
 
 // Run calls WorkAll whenever there may be something to do, until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
 	failed := false
 	for {
-		err := k.WorkAll(ctx)
-		if err != nil && !failed && ctx.Err() == nil { // the first of several faults
+		next := lookEvery
+		switch err := k.WorkAll(ctx); {
+		case errors.Is(err, ErrLater):
+			next = laterTime
+		case err != nil && !failed && ctx.Err() == nil: // the first of several faults
 			k.o.Log.Warn("dossiers could not be worked on; Switchboard tries again", "err", err)
+			failed = true
+		case err == nil:
+			failed = false
 		}
-		failed = err != nil
 		select {
 		case <-ctx.Done():
 			return
 		case <-k.wake:
-		case <-tick.C:
+		case <-time.After(next):
 		}
 	}
 }
 
 // WorkAll ends the dossiers whose proposals have ended. It does the phases of the dossiers that wait for that, one after the other, unless another process has the right to.
-// What a killed process has begun begins anew.
+// What a killed process has begun begins anew. The error is ErrLater if no program can be tried now.
 func (k *Keeper) WorkAll(ctx context.Context) error {
 	all, err := k.all(ctx)
 	if err != nil {
@@ -103,11 +106,11 @@ func (k *Keeper) workWithRight(ctx context.Context) error {
 	case err != nil:
 		return switchboard.Unavailable("the right to work on dossiers cannot be taken", err)
 	}
-	working, end := context.WithCancel(ctx)
-	defer end()
+	working, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	stop := k.o.Right.Keep(ctx, func(error) {
 		if !k.o.Right.Held() {
-			end()
+			end(errLost)
 		}
 	})
 	defer func() {
@@ -118,6 +121,9 @@ func (k *Keeper) workWithRight(ctx context.Context) error {
 	}()
 	return k.workOnEach(working)
 }
+
+// errLost says why the work on a dossier has ended.
+var errLost = errors.New("another process works on dossiers now")
 
 // workOnEach does the phases of each dossier, the oldest first.
 func (k *Keeper) workOnEach(ctx context.Context) error {
@@ -132,10 +138,10 @@ func (k *Keeper) workOnEach(ctx context.Context) error {
 			continue
 		}
 		err := k.workOn(ctx, v)
-		if errors.Is(err, ErrLater) {
-			break // at the next look
-		}
 		errs = append(errs, err) // the others are done all the same
+		if errors.Is(err, ErrLater) {
+			break
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -187,11 +193,12 @@ func (j *journey) walk(ctx context.Context) error {
 		if errors.Is(err, ErrLater) {
 			return err
 		}
-		if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return ctx.Err() // Switchboard stops; the next start begins the dossier anew
-		}
-		if ctx.Err() != nil {
+		switch {
+		case err == nil || ctx.Err() == nil: // what was done counts, even if the time is over now
+		case errors.Is(ctx.Err(), context.DeadlineExceeded):
 			err = fmt.Errorf("it took longer than %s", workTime)
+		default:
+			return context.Cause(ctx) // Switchboard stops, or has lost the right; the dossier begins anew
 		}
 		if err := j.pass(ctx, why, err); err != nil || j.d.Status != Working {
 			return err
