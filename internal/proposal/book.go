@@ -300,30 +300,7 @@ func (b *Keeper) Apply(ctx context.Context, by *switchboard.Officer, id string) 
 	if err != nil {
 		return nil, err
 	}
-	return b.applyAs(ctx, p, version, *by)
-}
-
-// ApplyOwn is Apply for an agent that has proposed something that needs no person.
-func (b *Keeper) ApplyOwn(ctx context.Context, who Proposer, id string) (*KeptProposal, error) {
-	p, version, err := b.load(ctx, id)
-	if err != nil || p == nil || p.Proposer != who || !who.Agent {
-		return nil, cmpError(err, errNone)
-	}
-	if p.Risk != Low {
-		return nil, refuse(switchboard.CodeNotAuthorized, "a person must apply it: it is %s, because of %s", p.Risk, p.Parts[worst(p.Parts)].Part)
-	}
-	return b.applyAs(ctx, p, version, p.viewer())
-}
-
-func cmpError(err, otherwise error) error {
-	if err != nil {
-		return err
-	}
-	return otherwise
-}
-
-func (b *Keeper) applyAs(ctx context.Context, p *KeptProposal, version store.Version, by switchboard.Officer) (*KeptProposal, error) {
-	err := b.record(p, receipt.Subject{ID: by.ID, Auth: by.Auth}, "proposal apply", "", func() error {
+	err = b.record(p, receipt.Subject{ID: by.ID, Auth: by.Auth}, "proposal apply", "", func() error {
 		yeses := yesesNow(b, p)
 		switch now := p.stateAt(time.Now()); {
 		case now != Open:
@@ -331,14 +308,14 @@ func (b *Keeper) applyAs(ctx context.Context, p *KeptProposal, version store.Ver
 		case yeses < p.Needed:
 			return refuse(switchboard.CodeNotAuthorized, "it is %s: it needs %s, and %d of %d have said yes with an office that they hold now", p.Risk, p.Risk.need(), yeses, p.Needed)
 		}
-		if err := b.checkFresh(ctx, p, version, &by); err != nil {
+		if err := b.checkFresh(ctx, p, version, by); err != nil {
 			return err
 		}
 		c, err := b.content(ctx, p.ID)
 		if err != nil {
 			return err
 		}
-		w := p.wish(&c.Draft, by)
+		w := p.wish(&c.Draft, *by)
 		if err := b.tryAgain(ctx, p, c, w); err != nil {
 			return err
 		}
@@ -691,16 +668,4 @@ func (b *Keeper) Show(ctx context.Context, by *switchboard.Officer, id string) (
 	}
 	p.State = p.stateAt(time.Now())
 	return &View{KeptProposal: *p, Diff: c.Diff, Text: p.text()}, nil
-}
-
-// StateOf returns what an agent may know about its own proposal.
-func (b *Keeper) StateOf(ctx context.Context, who Proposer, id string) (state State, why string, err error) {
-	p, _, err := b.load(ctx, id)
-	if err != nil || p == nil || p.Proposer != who {
-		return "", "", cmpError(err, errNone)
-	}
-	if p.State == Refused {
-		why = p.Why
-	}
-	return p.stateAt(time.Now()), why, nil
 }

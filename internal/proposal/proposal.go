@@ -64,11 +64,6 @@ func ByOfficer(o *switchboard.Officer) Proposer {
 	return Proposer{ID: o.ID, Auth: o.Auth, Credential: o.Credential}
 }
 
-// ByAgent returns an agent as a proposer.
-func ByAgent(p *switchboard.Principal) Proposer {
-	return Proposer{ID: p.ID, Auth: p.Auth, Agent: true, Tenant: p.Tenant}
-}
-
 // isPerson reports whether the officer is the proposer, or the person behind it. An agent without a key is not the reader of the data folder, though both are called local: where no
 // person has a key, nobody else can say yes, and where persons have keys, that reader is no person at all.
 func (p *Proposer) isPerson(o *switchboard.Officer) bool {

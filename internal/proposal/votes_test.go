@@ -23,7 +23,7 @@ func TestTheReaderOfTheDataFolderIsNoSecondPerson(t *testing.T) {
 		t.Errorf("where nobody has a key: %v", err)
 	}
 
-	keyless := ByAgent(&switchboard.Principal{Tenant: "acme", ID: switchboard.LocalID, Auth: switchboard.AuthLocal})
+	keyless := Proposer{ID: switchboard.LocalID, Auth: switchboard.AuthLocal, Agent: true, Tenant: "acme"}
 	for name, tt := range map[string]struct {
 		who     Proposer
 		officer *switchboard.Officer

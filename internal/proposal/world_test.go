@@ -351,7 +351,7 @@ var (
 	ann, bob, cid = admin("ann"), admin("bob"), admin("cid")
 	ops, oda, olf = operator("ops"), operator("oda"), operator("olf")
 	local         = &switchboard.Officer{ID: switchboard.LocalID, Auth: switchboard.AuthDataFolder, Operator: true}
-	agent         = ByAgent(&switchboard.Principal{Tenant: "acme", ID: "robot", Auth: switchboard.AuthAPIKey})
+	agent         = Proposer{ID: "robot", Auth: switchboard.AuthAPIKey, Agent: true, Tenant: "acme"}
 )
 
 // ofAgent returns the draft with the claims that an agent may make.
