@@ -137,7 +137,7 @@ func (k *Keeper) workOnEach(ctx context.Context) error {
 		if !v.waitsForWork() || ctx.Err() != nil {
 			continue
 		}
-		err := k.workOn(ctx, v)
+		err := v.work(ctx, k)
 		errs = append(errs, err) // the others are done all the same
 		if errors.Is(err, ErrLater) {
 			break
@@ -146,8 +146,8 @@ func (k *Keeper) workOnEach(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// workOn does the phases of one dossier.
-func (k *Keeper) workOn(ctx context.Context, v storedDossier) error {
+// work does the phases of one dossier.
+func (v storedDossier) work(ctx context.Context, k *Keeper) error {
 	ctx, cancel := context.WithTimeout(ctx, workTime)
 	defer cancel()
 	j := &journey{Keeper: k, d: v.dossier, version: v.version}
