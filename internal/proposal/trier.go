@@ -162,6 +162,6 @@ func (b *trier) checkOf(p *KeptProposal, world *TaskWorld, before Lists, whole b
 		if whole {
 			most = tryTime / (maxCompared + 1)
 		}
-		return b.compare(ctx, replay.Bounds{Tenant: tenant, Since: since, Limit: maxLooked, Time: most, Workers: 1}, world.Config)
+		return b.compare(ctx, replay.Bounds{Tenant: tenant, Since: since, Limit: maxLooked, Time: most, Workers: 1, ByTask: true}, world.Config)
 	}}
 }

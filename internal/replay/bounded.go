@@ -22,6 +22,8 @@ type Bounds struct {
 	Time    time.Duration // the comparison ends then, with what it has replayed; 0 means no limit
 	Workers int           // 0 means one for each processor
 
+	ByTask bool // each change names the task of its decisions; otherwise equal changes of several tasks are one
+
 	behind map[string]uint64 // only receipts behind these entries, by node; nil means all
 }
 
@@ -88,6 +90,7 @@ func CompareWithin(ctx context.Context, records Records, s Bounds, p *Proposal, 
 	readers := newReaders(records, s.Workers)
 	for part := range slices.Chunk(r.all, partSize) {
 		c := newComparison(p, part, 0)
+		c.byTask = s.ByTask
 		if done := all.total; progress != nil {
 			c.progress = func(n, _ int) { progress(done+n, len(r.all)) }
 		}

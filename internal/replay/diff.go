@@ -221,7 +221,8 @@ type comparison struct {
 	proposal *Proposal
 	progress func(done, of int)
 	total    int
-	calls    int // on calls
+	calls    int  // on calls
+	byTask   bool // see Bounds
 
 	mu          sync.Mutex
 	done        int
@@ -396,7 +397,20 @@ func (c *comparison) replayDecision(ctx context.Context, a *basisReader, r *repl
 		c.countDifference(e, text, BrokenReplay{Tenant: of.Tenant, Task: of.Task})
 		return
 	}
-	c.countChanges(of.Tenant, of.Principal.ID, r.decisionChanges(ctx, of, was, cmp.Or(of.Now, e.when)))
+	c.countChanges(of.Tenant, of.Principal.ID, c.nameTask(of.Task, r.decisionChanges(ctx, of, was, cmp.Or(of.Now, e.when))))
+}
+
+// nameTask returns the changes of a decision, each with the task of the decision if the comparison counts by task.
+func (c *comparison) nameTask(task switchboard.TaskID, changes map[DecisionChange]bool) map[DecisionChange]bool {
+	if !c.byTask {
+		return changes
+	}
+	named := map[DecisionChange]bool{}
+	for change := range changes {
+		change.Task = task
+		named[change] = true
+	}
+	return named
 }
 
 // remake makes the recorded decision on a task again, by the tenant as it was. The decision is nil if the pipeline fails now. The error says

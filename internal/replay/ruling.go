@@ -493,7 +493,7 @@ func (c *comparison) replayCall(ctx context.Context, r *replayer, e *decisionRec
 			return
 		}
 	}
-	c.countChanges(was.Tenant, was.principal().ID, r.callChanges(ctx, &was, cmp.Or(was.Now, e.when)))
+	c.countChanges(was.Tenant, was.principal().ID, c.nameTask(was.Task, r.callChanges(ctx, &was, cmp.Or(was.Now, e.when))))
 }
 
 // callChanges returns the changes that the proposal makes to the ruling on a call.

@@ -202,7 +202,7 @@ func TestFromICannotToItCan(t *testing.T) {
 	noWordsOf(t, s, "REASON", "REGISTRY", "NOTE")
 
 	// The row of the server is built from the name and the version alone, and so are its labels.
-	row := "  graph-archive: # dossier " + d.ID + "\n    transport: stdio\n    package: {npm: graph-archive@1.0.0}\n    sandbox: strict\n"
+	row := "  graph-archive: # dossier " + d.ID + "\n    transport: stdio\n    package:\n      npm: graph-archive@1.0.0\n    sandbox: strict\n"
 	if added := addedLines(t, written, rig.ReadFile(t, main)); added != row {
 		t.Errorf("the proposal adds\n%s\nand not\n%s", added, row)
 	}
@@ -268,7 +268,7 @@ func TestFromICannotToItCan(t *testing.T) {
 	const gap = "search knowledge_graph [readonly]" // of the task: the gap that the agent's request was has no constraint
 	rig.Eventually(t, "nothing serves the careful task", func() string {
 		m, _ := careful.Ask(t, "tools/call", `{"name":"search_nodes","arguments":{"query":"parser"}}`)
-		return rig.ReasonUnless(m.Error != nil && strings.Contains(m.Error.Message, "SB-CAP-002"), string(m.Raw))
+		return rig.ReasonUnless(m.Error != nil && strings.Contains(m.Error.Message, "no tool meets the requirement "+gap), string(m.Raw))
 	})
 	wait.For(t, folding, "the gap of the task is remembered", func() error {
 		out := command("memory", "gaps", "--tenant", "acme", "--url", g.URL)
