@@ -342,6 +342,28 @@ func (f *Fleet) Relist(id switchboard.ServerID) {
 	}
 }
 
+// AwaitList lists the offer of a server again at once, and waits until that is done. It returns earlier if ctx ends, or if the server is not in the fleet. Offers then has the offer.
+func (f *Fleet) AwaitList(ctx context.Context, id switchboard.ServerID) {
+	s := f.server(id)
+	if s == nil {
+		return
+	}
+	for next, _ := s.listings.nextNumber(); ; {
+		listed, again := s.listings.lastEnded()
+		if listed >= next {
+			return
+		}
+		s.stale.requestNow() // again, if another listing was just beginning
+		select {
+		case <-again:
+		case <-ctx.Done():
+			return
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
 // Forget closes the connections that belong to one client session alone (see switchboard.Client).
 // The session has ended.
 func (f *Fleet) Forget(session string) {

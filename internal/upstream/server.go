@@ -237,9 +237,10 @@ func (s *server) watchLink(l *link.Link) error {
 			return l.Failure()
 		case <-polled:
 			kinds = switchboard.AllKinds
+		case <-s.stale.now:
 		case <-s.stale.ready:
-			if task.Sleep(s.ctx, max(relistDelay, relistInterval-time.Since(last))) != nil {
-				return s.ctx.Err()
+			if err := s.stale.pause(s.ctx, max(relistDelay, relistInterval-time.Since(last))); err != nil {
+				return err
 			}
 		}
 		last = time.Now()

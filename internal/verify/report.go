@@ -186,7 +186,13 @@ func Thousandths(n int) string {
 }
 
 // Canonical returns the report in canonical form.
-func (r *TestReport) Canonical() []byte { return canonical.Encode(r) }
+func (r *TestReport) Canonical() []byte {
+	text, err := canonical.Append(nil, canonical.Encode(r))
+	if err != nil {
+		panic("a report has no canonical form: " + err.Error()) // what Encode returns has one
+	}
+	return text
+}
 
 // maxReport limits the bytes of a report.
 const maxReport = 64 << 10

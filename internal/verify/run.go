@@ -397,13 +397,18 @@ func (r *toolRun) fail(name TestName, why string) {
 // longWait is how long no answer is no chance.
 const longWait = 10 * time.Second
 
-// longNumber finds what differs from run to run in the texts of servers: ids, times, addresses.
-var longNumber = regexp.MustCompile(`[0-9a-fA-F]{6,}|\d{3,}`)
+// longNumber finds what differs from run to run in the texts of servers: ids, times, addresses. It also finds codes of Switchboard, which do not differ.
+var longNumber = regexp.MustCompile(`\bSB-[A-Z]+-\d{3}\b|[0-9a-fA-F]{6,}|\d{3,}`)
 
 // shown returns a text of a server as the report shows it: short, in one line, and the same in each run.
 func (r *toolRun) shown(text string) string {
 	text = r.o.Mask(text)
-	text = longNumber.ReplaceAllString(text, "#")
+	text = longNumber.ReplaceAllStringFunc(text, func(found string) string {
+		if strings.HasPrefix(found, "SB-") {
+			return found
+		}
+		return "#"
+	})
 	text = strings.Join(strings.Fields(text), " ")
 	if len(text) > maxWhy {
 		text = strings.ToValidUTF8(text[:maxWhy], "") + "…"

@@ -400,6 +400,9 @@ func TestTwoVerificationsGiveTheSameBytesExceptForTimes(t *testing.T) {
 
 func TestAReportIsReadAsItWasWritten(t *testing.T) {
 	r, _ := verifyTool(t, faulty["is random"].testTool, LeaveWalls)
+	if sorted, err := canonical.Append(nil, r.Canonical()); err != nil || string(sorted) != string(r.Canonical()) {
+		t.Errorf("it is not written in canonical form: %s, %v", r.Canonical(), err)
+	}
 	back, err := ReadReport(r.Canonical())
 	if err != nil || string(back.Canonical()) != string(r.Canonical()) {
 		t.Errorf("%v\n%s\n%s", err, r.Canonical(), back.Canonical())

@@ -79,6 +79,7 @@ type Server struct {
 	Says   string            // the result of each call; "" leaves it to the call's arguments
 	Tape   string            // a file with a line for each received message, quoted
 	more   map[string][]byte // the content of the other lists, by name: resources, resourceTemplates, prompts
+	unruly bool              // each call has a fault: see misbehave
 	block  string            // a member of its capabilities; "" for none
 	beside string            // members beside them, the instructions too
 
@@ -92,7 +93,7 @@ type Server struct {
 	listener json.RawMessage        // the id of the request that listens for changes, if modern
 }
 
-// New reads "[modern] [mood=X] [hang-if=FILE] [marks=FILE] [tape=FILE] [says=RESULT] [resources=JSON] [resourceTemplates=JSON] [prompts=JSON]
+// New reads "[modern] [unruly] [mood=X] [hang-if=FILE] [marks=FILE] [tape=FILE] [says=RESULT] [resources=JSON] [resourceTemplates=JSON] [prompts=JSON]
 // TOOLS-JSON…". The JSON of a list has no brackets around it. "args=FILE" reads more arguments from a file, a JSON list, because a command line has a
 // limit.
 func New(args []string) *Server {
@@ -107,6 +108,11 @@ func (f *Server) Configure(args []string) {
 		switch key, value, _ := strings.Cut(arg, "="); {
 		case arg == "modern":
 			f.Modern = true
+		case arg == "unruly":
+			f.unruly = true
+			for _, t := range unrulyTools {
+				f.Tools = append(f.Tools, json.RawMessage(t))
+			}
 		case key == "mood":
 			f.mood = value
 		case key == "hang-if": // if this file exists
@@ -385,8 +391,11 @@ func (f *Server) AnswerCall(ctx context.Context, q *Request, result, fail func(s
 		_ = json.Unmarshal(q.Params.Arguments[name], &s)
 		return s
 	}
-	if f.Says != "" {
+	switch {
+	case f.Says != "":
 		return result(f.Says)
+	case f.unruly:
+		return f.misbehave(ctx, q, result, say)
 	}
 	switch arg("do") {
 	case "result":

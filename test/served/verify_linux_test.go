@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -23,22 +24,41 @@ type verifiedTool struct {
 	Score    int      `json:"score"`
 	Verified bool     `json:"verified"`
 	Why      string   `json:"why"`
+	Void     string   `json:"void"`
 	Calls    int      `json:"calls"`
 	Receipt  string   `json:"receipt"`
 	Tests    []struct {
 		Name    string `json:"name"`
 		Outcome string `json:"outcome"`
+		Why     string `json:"why"`
+		Unmade  bool   `json:"unmade"`
 	} `json:"tests"`
+
+	text string // of the report, without its times and its receipt
+}
+
+// timesOfReport finds what differs from report to report about the same.
+var timesOfReport = regexp.MustCompile(`"(?:at|receipt)":"[^"]*",?|"took_ms":\d+,?`)
+
+// withoutTimes returns the bytes of a report beside its times and its receipt.
+func withoutTimes(report []byte) string {
+	return strings.ReplaceAll(timesOfReport.ReplaceAllString(string(report), ""), ",}", "}")
 }
 
 // outcome returns how a test has ended.
 func (v *verifiedTool) outcome(test string) string {
+	outcome, _ := v.ending(test)
+	return outcome
+}
+
+// ending returns how a test has ended, and why.
+func (v *verifiedTool) ending(test string) (outcome, why string) {
 	for _, t := range v.Tests {
 		if t.Name == test {
-			return t.Outcome
+			return t.Outcome, t.Why
 		}
 	}
-	return ""
+	return "", ""
 }
 
 // verifyServer verifies a server with the command, and returns the reports by tool.
@@ -46,13 +66,17 @@ func verifyServer(t *testing.T, dir string, g *rig.Gateway, args ...string) map[
 	t.Helper()
 	out, errs, _ := rig.Command(t, dir, append(append([]string{"verify"}, args...), "--json", "--url", g.URL)...)
 	var answer struct {
-		Reports []verifiedTool `json:"reports"`
+		Reports []json.RawMessage `json:"reports"`
 	}
 	if err := json.Unmarshal([]byte(out), &answer); err != nil {
 		t.Fatal(err, out, errs)
 	}
 	all := map[string]verifiedTool{}
-	for _, r := range answer.Reports {
+	for _, raw := range answer.Reports {
+		r := verifiedTool{text: withoutTimes(raw)}
+		if err := json.Unmarshal(raw, &r); err != nil {
+			t.Fatal(err, string(raw))
+		}
 		all[r.Tool] = r
 	}
 	return all
@@ -120,11 +144,9 @@ func TestAToolThatFailsAMustIsSuspendedUntilAPersonLetsItIn(t *testing.T) {
 	}
 
 	// The same again, beside its times.
-	first := all["keep_note"]
-	second := verifyServer(t, dir, g, "bench", "keep_note")["keep_note"]
-	first.Receipt, second.Receipt = "", ""
-	if a, b := toJSON(t, first), toJSON(t, second); a != b {
-		t.Errorf("two verifications:\n%s\n%s", a, b)
+	first, second := all["keep_note"], verifyServer(t, dir, g, "bench", "keep_note")["keep_note"]
+	if first.text != second.text || first.Receipt == second.Receipt {
+		t.Errorf("two verifications, %s and %s:\n%s\n%s", first.Receipt, second.Receipt, first.text, second.text)
 	}
 
 	var pin struct {
@@ -144,15 +166,6 @@ func TestAToolThatFailsAMustIsSuspendedUntilAPersonLetsItIn(t *testing.T) {
 		t.Errorf("a yes with a reason: %d\n%s%s", code, out, errs)
 	}
 	lists("keep_note", true)
-}
-
-func toJSON(t *testing.T, v any) string {
-	t.Helper()
-	text, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }
 
 // A hosted server that says of itself that it only reads is not called: nobody whom the operator trusts says so. With the operator's word, it is.

@@ -49,9 +49,10 @@ type Options struct {
 	// Tools returns the tools that a server offers and that are let in or wait for that, sorted by name.
 	Tools func(switchboard.ServerID) []KnownTool
 
-	// Served calls the servers that serve clients. Wrap puts policy, limits and receipts around a Caller; walled says that nothing is behind the walls of the program, so that
+	// Served calls the servers that serve clients. Offer returns what one of them offers, nil if it has never answered; again says that it is listed again first. Wrap puts policy, limits and receipts around a Caller; walled says that nothing is behind the walls of the program, so that
 	// no person need be asked or told, and nothing is paid.
 	Served switchboard.Caller
+	Offer  func(ctx context.Context, id switchboard.ServerID, again bool) *switchboard.Offer
 	Wrap   func(next switchboard.Caller, walled bool) switchboard.Caller
 
 	// Judgment returns what policy needs to judge a call of a tool.
@@ -287,6 +288,7 @@ func (v *Verifier) verifyTool(ctx context.Context, s *switchboard.Server, t *Kno
 		Learn: func(result []byte) { verify.Returned(known, result) },
 	}
 	subject := subjectOf(s, t)
+	var was *switchboard.Offer // of a server that serves clients
 	switch {
 	case leave == verify.LeaveWalls && b == nil:
 		o.Leave, why = verify.LeaveNone, problem
@@ -299,21 +301,32 @@ func (v *Verifier) verifyTool(ctx context.Context, s *switchboard.Server, t *Kno
 		subject.Definition, subject.Digest = definition, digest
 		o.Caller, o.Walls, o.Place, o.Canaries, o.Mask, o.Inspect = b, b.Walls(), b.Place(known), b.Canaries(), b.Mask, b.Inspect
 	case leave != verify.LeaveNone:
-		o.Caller = v.o.Served
+		o.Caller, was = v.o.Served, v.o.Offer(ctx, s.ID, false)
 	}
 	o.Wrap = func(next switchboard.Caller) switchboard.Caller { return v.o.Wrap(next, o.Leave == verify.LeaveWalls) }
 	o.Why = why
 	r := verify.Verify(ctx, subject, t.Tool, o)
-	if o.Leave == verify.LeaveWalls && b.Changed(t.ID.Name, s.Admission.Volatile) || o.Leave != verify.LeaveNone && o.Leave != verify.LeaveWalls && v.hasChanged(s.ID, t) {
+	changed := false
+	switch o.Leave {
+	case verify.LeaveNone:
+	case verify.LeaveWalls:
+		changed = b.Changed(ctx, t.ID.Name, s.Admission.Volatile)
+	default:
+		changed = v.hasChanged(ctx, s, t, was)
+	}
+	if changed {
 		r.MakeVoid("the server has changed the tool during the verification")
 	}
 	return r
 }
 
-// hasChanged reports whether the server offers another definition of the tool by now.
-func (v *Verifier) hasChanged(id switchboard.ServerID, t *KnownTool) bool {
-	i := slices.IndexFunc(v.o.Tools(id), func(o KnownTool) bool { return o.ID == t.ID && o.Digest == t.Digest && !o.Changed })
-	return i < 0
+// hasChanged reports whether a server that serves clients offers another definition of the tool by now, or another one is let in. was is what it offered at first.
+func (v *Verifier) hasChanged(ctx context.Context, s *switchboard.Server, t *KnownTool, was *switchboard.Offer) bool {
+	is := v.o.Offer(ctx, s.ID, true)
+	if was == nil || is == nil || bench.Differs(was, is, t.ID.Name, s.Admission.Volatile) {
+		return true
+	}
+	return !slices.ContainsFunc(v.o.Tools(s.ID), func(o KnownTool) bool { return o.ID == t.ID && o.Digest == t.Digest && !o.Changed })
 }
 
 // Believe makes a report count: for its server, its tool, and the definition that it is about.

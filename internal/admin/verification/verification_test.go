@@ -32,7 +32,8 @@ func verifierOf(t *testing.T, s *switchboard.Server, tools ...KnownTool) (*Verif
 		Served: switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
 			return switchboard.Result{JSON: []byte(`{"content":[]}`)}, nil
 		}),
-		Wrap: same, Judgment: func(*switchboard.Tool) *switchboard.Judgment { return nil },
+		Offer: func(context.Context, switchboard.ServerID, bool) *switchboard.Offer { return offerOf(tools...) },
+		Wrap:  same, Judgment: func(*switchboard.Tool) *switchboard.Judgment { return nil },
 		Book:    evidence.New(evidence.Options{Store: store.NewMemory(), Key: switchboard.NewSecret("key"), Log: log}),
 		Archive: func([]byte) {},
 		Record: func(_ context.Context, r *receipt.Receipt) (string, error) {
@@ -41,6 +42,15 @@ func verifierOf(t *testing.T, s *switchboard.Server, tools ...KnownTool) (*Verif
 		},
 		Work: func(f func()) { f() }, Stopping: t.Context(), Log: log,
 	}), &written
+}
+
+// offerOf returns an offer with these tools.
+func offerOf(tools ...KnownTool) *switchboard.Offer {
+	o := &switchboard.Offer{Server: "a"}
+	for _, t := range tools {
+		o.Tools = append(o.Tools, t.Definition)
+	}
+	return o
 }
 
 // toolOf returns a tool that only reads, if the operator says so.
@@ -87,6 +97,39 @@ func TestEachReportHasAReceiptWithItsDigest(t *testing.T) {
 	}
 	if p, ok := v.Of("a"); !ok || p.Running || p.Done != 2 || p.Of != 2 {
 		t.Errorf("the progress is %+v", p)
+	}
+}
+
+// A hosted server need not announce that it has changed a tool.
+func TestAReportOnAHostedToolIsVoidIfItsServerOffersAnotherDefinitionAfterwards(t *testing.T) {
+	look := toolOf("look", true)
+	renamed := toolOf("look", true)
+	renamed.Tool = &switchboard.Tool{ID: look.ID, Definition: []byte(`{"name":"look","description":"Looks at more.","inputSchema":{"type":"object"}}`)}
+	for _, tt := range []struct {
+		about string
+		after *switchboard.Offer
+		void  bool
+	}{
+		{"the same", offerOf(look), false},
+		{"the same beside another tool", offerOf(look, toolOf("peek", true)), false},
+		{"another definition", offerOf(renamed), true},
+		{"no such tool", offerOf(toolOf("peek", true)), true},
+		{"nothing at all", nil, true},
+	} {
+		v, _ := verifierOf(t, &hosted, look)
+		v.o.Offer = func(_ context.Context, _ switchboard.ServerID, again bool) *switchboard.Offer {
+			if again {
+				return tt.after
+			}
+			return offerOf(look)
+		}
+		if _, err := v.Start("a", "", "ann"); err != nil {
+			t.Fatal(err)
+		}
+		reports, err := v.Reports("a", "look")
+		if err != nil || len(reports) != 1 || (reports[0].Void != "") != tt.void || reports[0].Verified == tt.void || reports[0].Calls == 0 {
+			t.Errorf("it offers %s afterwards: %+v, %v", tt.about, reports, err)
+		}
 	}
 }
 

@@ -32,8 +32,10 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// startTime limits how long a program may take until it has answered.
-const startTime = 30 * time.Second
+const (
+	startTime = 30 * time.Second // until the program has answered
+	listTime  = 2 * time.Second  // for a list at the end; a program that does not answer has been judged for that already
+)
 
 // Options are what a bench needs from the running Switchboard.
 type Options struct {
@@ -290,14 +292,32 @@ func (b *Bench) Names() (names []string) {
 	return slices.Compact(names)
 }
 
-// Changed reports whether the program offers another definition of the tool than at first.
-func (b *Bench) Changed(name string, volatile []string) bool {
-	_, was, err1 := b.Definition(name, volatile)
-	for _, o := range b.Offers() {
-		_, is, err2 := definitionIn(&o, name, volatile)
-		return err1 != nil || err2 != nil || was != is
+// Changed lists the offer of the program again, because a program need not announce a change, and reports whether it offers another definition of the tool than at first.
+func (b *Bench) Changed(ctx context.Context, name string, volatile []string) bool {
+	is := OfferOf(ctx, b.Fleet, b.offer.Server, true)
+	return is == nil || Differs(&b.offer, is, name, volatile)
+}
+
+// OfferOf returns what a server offers; nil if it has never answered. again says that the offer is listed again first; if the server does not answer soon, the last known one counts.
+func OfferOf(ctx context.Context, f *upstream.Fleet, id switchboard.ServerID, again bool) *switchboard.Offer {
+	if again {
+		listing, cancel := context.WithTimeout(ctx, listTime)
+		defer cancel()
+		f.AwaitList(listing, id)
 	}
-	return true
+	for _, o := range f.Offers() {
+		if o.Server == id {
+			return &o
+		}
+	}
+	return nil
+}
+
+// Differs reports whether two offers of a server have different definitions of the tool, or one of them has none.
+func Differs(was, is *switchboard.Offer, name string, volatile []string) bool {
+	_, before, err1 := definitionIn(was, name, volatile)
+	_, after, err2 := definitionIn(is, name, volatile)
+	return err1 != nil || err2 != nil || before != after
 }
 
 // definitionIn returns the definition of a tool in an offer, as its server sent it, and its digest.

@@ -7,6 +7,7 @@
 //	fault-program ARGS…          the process between a client and a server on stdio that fails on cue (fault.Program)
 //	fault-server NAME LEDGER     the server behind it (fault.ServeStdio)
 //	fault-backend TRANSPORT ADDRESS LEDGER   the same server over HTTP (fakeserver.ServeFaulty)
+//	without-landlock COMMAND…    becomes another program, as on a kernel without Landlock
 package main
 
 import (
@@ -32,7 +33,7 @@ func run(args []string) error {
 		return fmt.Errorf("want the name of a program")
 	}
 	name, args := args[0], args[1:]
-	if least := map[string]int{"library": 1, "echo": 3, "fault-server": 2, "fault-backend": 3}[name]; len(args) < least {
+	if least := map[string]int{"library": 1, "echo": 3, "fault-server": 2, "fault-backend": 3, "without-landlock": 1}[name]; len(args) < least {
 		return fmt.Errorf("%s has %d arguments, want %d", name, len(args), least)
 	}
 	switch name {
@@ -53,6 +54,8 @@ func run(args []string) error {
 		return fault.ServeStdio(args[0], fault.Ledger(args[1]))
 	case "fault-backend":
 		return fakeserver.ServeFaulty(args)
+	case "without-landlock":
+		return runWithoutLandlock(args)
 	default:
 		return fmt.Errorf("there is no program %q", name)
 	}
