@@ -65,6 +65,20 @@ func TestAComparisonWithinBoundsSaysHowFarItHasLooked(t *testing.T) {
 	if d := compare(Bounds{}); d.Looked.Decisions != n || d.Looked.Of != n || !d.Looked.Complete() || !d.Looked.Back.Equal(since) || d.Changed != whole.Changed || len(d.Changes) != len(whole.Changes) {
 		t.Errorf("all: %+v, looked %+v", d, d.Looked)
 	}
+	for byTask, want := range map[bool]switchboard.TaskID{false: "", true: "a"} {
+		denied := 0
+		for _, change := range compare(Bounds{ByTask: byTask}).Changes {
+			if change.Kind != ChangeDenied {
+				continue
+			}
+			if denied++; change.Task != want {
+				t.Errorf("by task %t: %+v", byTask, change)
+			}
+		}
+		if denied == 0 {
+			t.Errorf("by task %t, nothing is denied", byTask)
+		}
+	}
 	if d := compare(Bounds{}); len(d.Callers) != maxCallers || d.Callers[0] != (ChangedCaller{"acme", fmt.Sprint("p", n-partSize), 1}) {
 		t.Errorf("the callers are %+v", d.Callers)
 	}
