@@ -103,7 +103,7 @@ func TestAProgramThatMisbehavesIsReportedAndDisturbsNobody(t *testing.T) {
 		{"later answers are not shifted", "unruly", "answer_twice", true, "missing", "passed", ""},
 		{"it ends", "unruly", "die", false, "valid", "failed", "the server ended or broke the connection"},
 		{"it does not answer", "impatient", "hang", false, "time", "failed", "a call had no answer within 1s"},
-		{"it answers with 64 MiB", "unruly", "answer_64_mib", false, "valid", "failed", ""},
+		{"it answers with 64 MiB", "unruly", "answer_64_mib", false, "valid", "failed", "the answer is no valid one"},
 		{"it tells its arguments, where the secret is replaced", "unruly", "tell_arguments", false, "hostile", "failed", "an answer discloses an argument of its program"},
 	} {
 		r := verifyServer(t, dir, g, tt.server, tt.tool)[tt.tool]
