@@ -59,7 +59,7 @@ func (r *toolRun) watched(target switchboard.Caller) switchboard.Caller {
 func (r *toolRun) call(ctx context.Context, args []byte) callAnswer {
 	params := append([]byte(`{"name":`), canonical.Encode(r.tool.ID.Name)...)
 	params = append(append(append(params, `,"arguments":`...), args...), '}')
-	began := r.o.now()
+	began := time.Now()
 	left := r.until.Sub(began)
 	ctx, cancel := context.WithTimeout(ctx, min(r.callTime, left))
 	defer cancel()
@@ -71,7 +71,7 @@ func (r *toolRun) call(ctx context.Context, args []byte) callAnswer {
 	if r.seen != nil {
 		a = *r.seen
 	}
-	a.waited = r.o.now().Sub(began)
+	a.waited = time.Since(began)
 	a.cut = (a.ending == silent || a.ending == away || a.ending == notMade) && left < r.callTime-time.Second && a.waited >= left
 	return a
 }

@@ -103,7 +103,7 @@ func TestAProgramThatMisbehavesIsReportedAndDisturbsNobody(t *testing.T) {
 		{"later answers are not shifted", "unruly", "answer_twice", true, "missing", "passed", ""},
 		{"it ends", "unruly", "die", false, "valid", "failed", "the server ended or broke the connection"},
 		{"it does not answer", "impatient", "hang", false, "time", "failed", "a call had no answer within 1s"},
-		{"it answers with 64 MiB", "unruly", "answer_64_mib", false, "valid", "failed", ""},
+		{"it answers with 64 MiB", "unruly", "answer_64_mib", false, "valid", "failed", "the answer is no valid one"},
 		{"it tells its arguments, where the secret is replaced", "unruly", "tell_arguments", false, "hostile", "failed", "an answer discloses an argument of its program"},
 	} {
 		r := verifyServer(t, dir, g, tt.server, tt.tool)[tt.tool]
@@ -121,7 +121,7 @@ func TestAProgramThatMisbehavesIsReportedAndDisturbsNobody(t *testing.T) {
 	if n := len(asked); n > 0 {
 		t.Errorf("a person was asked %d times", n)
 	}
-	if text, err := ann(t.Context(), "ask_client", nil); err != nil || len(asked) == 0 {
+	if text, err := ann(t.Context(), "unruly__ask_client", map[string]any{}); err != nil || len(asked) == 0 {
 		t.Errorf("when a person calls the tool, she is asked %d times: %s, %v", len(asked), text, err)
 	}
 }
@@ -196,10 +196,10 @@ deny["lab/look"] contains "it is not for verifications" if input.tenant_id == "s
 		t.Errorf("the other tool: %s", peek.text)
 	}
 	mu.Lock()
-	defer mu.Unlock()
 	if calls["look"] != 0 || calls["peek"] != peek.Calls {
 		t.Errorf("the server got the calls %v", calls)
 	}
+	mu.Unlock()
 	if code := rig.Call(t, g.Open(t, "/mcp", true), "look", `{}`); code != "" {
 		t.Errorf("a client's call: %s", code)
 	}
@@ -210,17 +210,15 @@ func TestTwoReplicasReportTheSameBytesWhichTheirReceiptsName(t *testing.T) {
 	t.Parallel()
 	needsLandlock(t)
 	c := rig.ServeReplicas(t, rig.Fakes(`bench: {transport: stdio, dir: work, command: [FAKE, workbench], env: {API_TOKEN: "${file:token}"}}`,
-		`unruly: {transport: stdio, dir: work, timeout: 1s, command: [FAKE, unruly, "--token=for-the-real-service"]}`)+"-- work/note.txt --\nmine\n-- token --\nthe-real-token\n")
+		`unruly: {transport: stdio, dir: work, command: [FAKE, unruly, "--token=for-the-real-service"]}`, `impatient: {transport: stdio, dir: work, timeout: 1s, command: [FAKE, unruly]}`)+"-- work/note.txt --\nmine\n-- token --\nthe-real-token\n")
 	records, err := store.OpenRedis(t.Context(), c.Redis.URL(), store.RedisOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = records.Close() })
-	for server, tools := range map[string][]string{"bench": {"read_note", "keep_note", "show_setting"}, "unruly": {"answer_twice", "die", "hang", "tell_arguments"}} {
-		first, second := map[string]verifiedTool{}, map[string]verifiedTool{}
+	for server, tools := range map[string][]string{"bench": {"read_note", "keep_note", "show_setting"}, "unruly": {"answer_twice", "die", "tell_arguments"}, "impatient": {"hang"}} {
 		for _, tool := range tools {
-			first[tool], second[tool] = verifyServer(t, c.Dir, c.All[0], server, tool)[tool], verifyServer(t, c.Dir, c.All[1], server, tool)[tool]
-			a, b := first[tool], second[tool]
+			a, b := verifyServer(t, c.Dir, c.All[0], server, tool)[tool], verifyServer(t, c.Dir, c.All[1], server, tool)[tool]
 			if a.text != b.text || a.Receipt == b.Receipt || a.Calls == 0 {
 				t.Errorf("%s at two replicas, %s and %s:\n%s\n%s", tool, a.Receipt, b.Receipt, a.text, b.text)
 			}
