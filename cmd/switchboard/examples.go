@@ -310,6 +310,7 @@ var examples = map[string][]string{
 	"suggest ranking": {
 		"switchboard suggest ranking --tenant acme",
 		"switchboard suggest ranking --tenant acme > ranking.patch",
+		"switchboard suggest ranking --tenant acme --propose",
 	},
 	"metrics": {
 		"switchboard metrics",

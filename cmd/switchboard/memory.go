@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -29,7 +30,7 @@ type memoryCmd struct {
 }
 
 type suggestCmd struct {
-	Ranking suggestRankingCmd `cmd:"" help:"Say which servers the figures put first, and print the change of the tenant's file. Nothing is changed."`
+	Ranking suggestRankingCmd `cmd:"" help:"Say which servers the figures put first, and print the change of the tenant's file, or propose it. Nothing is changed."`
 }
 
 // memoryFlags choose the tenant and the days.
@@ -238,7 +239,7 @@ func changeText(c *past.ChangeRow) string {
 	if c == nil {
 		return "-"
 	}
-	return printable(strings.Join(strings.Fields(fmt.Sprintf("%s %s at %s, receipt %s", c.What, c.File, c.At.UTC().Format(time.RFC3339), c.Receipt)), " "), 200)
+	return printable(strings.Join(strings.Fields(fmt.Sprintf("%s %s %s at %s, receipt %s", c.What, c.Proposal, c.File, c.At.UTC().Format(time.RFC3339), c.Receipt)), " "), 200)
 }
 
 type memoryRebuildCmd struct {
@@ -271,22 +272,59 @@ func (c *memoryRebuildCmd) Run(ctx context.Context, io streams, log *slog.Logger
 	return err
 }
 
-type suggestRankingCmd struct{ memoryFlags }
+type suggestRankingCmd struct {
+	memoryFlags
+	Propose bool   `help:"Keep the change as a proposal, for another person to decide about."`
+	Note    string `help:"With --propose: why, instead of what the figures say." placeholder:"TEXT"`
+}
 
-// Run prints what the figures say, and the change as a patch.
+// Run prints what the figures say, and the change as a patch or as a proposal.
 func (c *suggestRankingCmd) Run(ctx context.Context, io streams) error {
+	if c.Note != "" && !c.Propose {
+		return usageError{errors.New("--note goes with --propose")}
+	}
 	var x past.RankingSuggestion
 	if err := c.fetch(ctx, &x, "ranking"); err != nil {
 		return err
 	}
-	if c.JSON {
+	switch {
+	case c.Propose:
+		return c.propose(ctx, io, &x)
+	case c.JSON:
 		return json.NewEncoder(io.raw).Encode(x)
 	}
-	return writeSuggestion(io.out, io.err, &x)
+	writeReasons(io.err, &x)
+	if x.Proposal == nil {
+		return nil
+	}
+	fmt.Fprintln(io.err, "nothing is changed; to make it a proposal: switchboard suggest ranking --propose")
+	_, err := fmt.Fprint(io.out, x.Proposal.Diff) // the stream spells what a terminal must not get
+	return err
 }
 
-// writeSuggestion prints the change on out, so that it can be redirected to a file. It prints the reasons on notes.
-func writeSuggestion(out, notes io.Writer, x *past.RankingSuggestion) error {
+// propose makes the proposal, and prints it with the next commands.
+func (c *suggestRankingCmd) propose(ctx context.Context, io streams, x *past.RankingSuggestion) error {
+	writeReasons(io.err, x)
+	if x.Proposal == nil {
+		fmt.Fprintln(io.err, "no proposal was made: the figures speak for no change")
+		return errNegative
+	}
+	d := x.Proposal.Draft
+	d.Note = cmp.Or(c.Note, d.Note)
+	p, err := c.sendProposal(ctx, io, proposalsPath, d)
+	if err != nil || c.JSON {
+		return err
+	}
+	v, err := c.readProposal(ctx, p.ID)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(io.out, "%s\nnothing is in force yet. Another person looks, and says yes: switchboard proposals approve %s\nthen: switchboard proposals apply %[2]s\n", strings.TrimRight(v.Text, "\n"), p.ID)
+	return err
+}
+
+// writeReasons prints what the figures say, and what is missing.
+func writeReasons(notes io.Writer, x *past.RankingSuggestion) {
 	writeMissing(notes, &x.MissingDays)
 	if len(x.Rows) == 0 {
 		fmt.Fprintf(notes, "no requirement of a task of tenant %s can be served by several servers\n", x.Tenant)
@@ -298,9 +336,4 @@ func writeSuggestion(out, notes io.Writer, x *past.RankingSuggestion) error {
 	if x.More {
 		fmt.Fprintln(notes, "further requirements were not looked at: there are too many tools")
 	}
-	if x.Proposal == nil {
-		return nil
-	}
-	_, err := fmt.Fprint(out, x.Proposal.Diff) // the stream spells what a terminal must not get
-	return err
 }

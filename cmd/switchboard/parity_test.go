@@ -39,7 +39,7 @@ var parity = map[string][]string{
 	"budget what-if": {"forecast-budget"},
 	"budget adjust":  {"adjust-budget"},
 	"memory tool":    {"read-tool-memory"}, "memory gaps": {"read-gaps"}, "memory similar": {"read-similar-tools"}, "memory errors": {"read-tool-errors"},
-	"memory rebuild": {"here: it opens the store"}, "suggest ranking": {"suggest-ranking"},
+	"memory rebuild": {"here: it opens the store"}, "suggest ranking": {"suggest-ranking", "create-proposal"},
 	"approvals list": {"list-approvals"}, "approvals show": {"read-approval"}, "approvals approve": {"approve"}, "approvals refuse": {"refuse"},
 	"approvals standing list": {"list-standing-approvals"}, "approvals standing make": {"make-standing-approval"}, "approvals standing end": {"end-standing-approval"},
 	"approvals revoke": {"revoke-approval"}, "approvals watch": {"follow-events", "list-approvals"},

@@ -65,17 +65,32 @@ func (t *toolsCmd) Run(ctx context.Context, io streams, log *slog.Logger) error 
 	}
 	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
 	lazy := slices.ContainsFunc(x.Tools, func(e admin.ExplainedTool) bool { return e.Group != "" })
-	row := func(name, server, own, listed, what string) {
+	scored := slices.ContainsFunc(x.Tools, func(e admin.ExplainedTool) bool { return e.Score != nil })
+	row := func(name, server, own, listed, score, what string) {
 		if lazy {
 			own += "\t" + listed
 		}
+		if scored {
+			own += "\t" + score
+		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", name, server, own, what)
 	}
-	row("TOOL", "SERVER", "ITS NAME THERE", "LISTED", "WHAT IT DOES")
+	row("TOOL", "SERVER", "ITS NAME THERE", "LISTED", "SCORE", "WHAT IT DOES")
 	for _, e := range x.Tools {
-		row(e.Name, string(e.Server), summaryLine(e.Tool), listedText(e), summaryLine(e.Description))
+		row(e.Name, string(e.Server), summaryLine(e.Tool), listedText(e), scoreText(e), summaryLine(e.Description))
 	}
 	return w.Flush()
+}
+
+// scoreText says what a tool was seen to do.
+func scoreText(e admin.ExplainedTool) string {
+	switch {
+	case e.Score == nil:
+		return "-"
+	case !e.Verified:
+		return fmt.Sprintf("%.3g, not verified", *e.Score)
+	}
+	return fmt.Sprintf("%.3g", *e.Score)
 }
 
 // listedText says when a tool is listed.

@@ -161,6 +161,10 @@ type ExplainedTool struct {
 	Tokens      int                  `json:"tokens,omitempty"`     // of its definition, if the query asked for tokens
 	Definition  json.RawMessage      `json:"definition,omitempty"` // as the client gets it, if the query asked for definitions
 
+	// Score and Verified say what the tool was seen to do with this definition. Score is absent if there is no report.
+	Score    *float64 `json:"score,omitempty"`
+	Verified bool     `json:"verified,omitempty"`
+
 	Called *switchboard.Tool `json:"-"` // with its contract
 }
 
@@ -252,6 +256,9 @@ func (r *Reader) Explain(ctx context.Context, p switchboard.Principal, ask Expla
 		show := ExplainedTool{Name: e.Name, Server: e.Tool.ID.Server, Description: description(e.Tool), Role: e.Role.String(), Group: e.Group, Called: e.Tool}
 		if show.Server != "" {
 			show.Tool, show.Flow = e.Tool.ID.Name, e.Tool.Contract.Flow.Bits.Names()
+		}
+		if known := e.Tool.Evidence; known != nil && known.Report != nil {
+			show.Score, show.Verified = new(float64(known.Report.Score)/1000), known.Report.Verified
 		}
 		if ask.Definitions {
 			show.Definition = e.Append(nil)

@@ -83,7 +83,7 @@ func (a *fileChanges) findIntent(ctx context.Context, r receipt.Receipt, since t
 			return "", err
 		case e.Receipt.Of != "":
 			ended[e.Receipt.Of] = true
-		case e.Receipt.Change == r.Change && e.Receipt.Principal == r.Principal:
+		case sameChange(e.Receipt.Change, r.Change) && e.Receipt.Principal == r.Principal:
 			intents = append(intents, e.ID())
 		}
 	}
@@ -93,6 +93,14 @@ func (a *fileChanges) findIntent(ctx context.Context, r receipt.Receipt, since t
 		}
 	}
 	return "", nil
+}
+
+// sameChange reports whether the intent belongs to the change. Intents of earlier versions have no source.
+func sameChange(intent, made receipt.FileChange) bool {
+	if intent.Source == "" {
+		made.Source = ""
+	}
+	return intent == made
 }
 
 // lock waits for the right to change files. All processes of the data folder take turns.

@@ -118,7 +118,7 @@ func (c *Revision) receiptOf(f *FileRevision) receipt.Receipt {
 	}
 	return receipt.Receipt{
 		Kind: receipt.Admin, Tenant: f.Tenant, Principal: receipt.Subject{ID: c.By, Auth: c.Auth}, Method: method, Note: c.Reason,
-		Change: receipt.FileChange{File: f.Path, Office: f.Office, Before: f.BeforeDigest, After: f.AfterDigest},
+		Change: receipt.FileChange{File: f.Path, Office: f.Office, Before: f.BeforeDigest, After: f.AfterDigest, Source: c.Source},
 	}
 }
 

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"hash/fnv"
 	"strconv"
 	"strings"
@@ -47,7 +48,7 @@ type Gap struct {
 // A ServedChange is one change of the configuration or of a server by an officer, or a start.
 type ServedChange struct {
 	At      time.Time // to the second
-	What    string    // its method, such as reload; start
+	What    string    // what it carries out, such as a proposal; else its method, such as reload; start
 	File    string    // of the configuration; "" if it is about none
 	Receipt string    // its id
 }
@@ -104,7 +105,7 @@ func (t *tally) count(e *receipt.ChainEntry) {
 	case receipt.Admin, receipt.Start:
 		what := string(r.Kind)
 		if r.Kind == receipt.Admin {
-			if what = r.Method; !isChange(r) {
+			if what = cmp.Or(r.Change.Source, r.Method); !isChange(r) {
 				return
 			}
 		}
@@ -114,9 +115,10 @@ func (t *tally) count(e *receipt.ChainEntry) {
 	}
 }
 
-// isChange reports whether an administrator's action changed what is served.
+// isChange reports whether an administrator's action changed what is served. An intent did not yet, and may be refused. Nor did the steps of a proposal: when it is
+// applied, its files have receipts of their own.
 func isChange(r *receipt.Receipt) bool {
-	if r.Outcome != "" && r.Outcome != receipt.OK {
+	if r.Outcome != receipt.OK || strings.HasPrefix(r.Method, "proposal ") {
 		return false
 	}
 	return r.Change.File != "" || r.Method == "reload" || strings.HasPrefix(r.Method, "restart") || strings.HasPrefix(r.Method, "enable") || strings.HasPrefix(r.Method, "disable")

@@ -928,6 +928,49 @@ func TestManyToolsAreReadFromEachPageOnce(t *testing.T) {
 	}
 }
 
+// What was only intended, refused, proposed or looked at has changed nothing.
+func TestOnlyWhatWasDoneIsAChange(t *testing.T) {
+	s := store.NewMemory()
+	chain := openChain(t, s, "n1")
+	const file, proposal = "overlays/web.yaml", "proposals/k3fqx2mz7a"
+	for _, r := range []receipt.Receipt{
+		{Method: "change", Change: receipt.FileChange{File: file}}, // the intent
+		{Method: "change", Change: receipt.FileChange{File: file}, Outcome: receipt.Refused, Code: switchboard.CodeConfig},
+		{Method: "proposal create", Change: receipt.FileChange{File: proposal}, Outcome: receipt.OK},
+		{Method: "proposal approve", Change: receipt.FileChange{File: proposal}, Outcome: receipt.OK},
+		{Method: "probe", Server: "web", Outcome: receipt.OK},
+		{Method: "restart", Server: "web"},
+		{Method: "change", Change: receipt.FileChange{File: file}, Outcome: receipt.OK},
+		{Method: "change", Change: receipt.FileChange{File: file, Source: "proposal k3fqx2mz7a"}, Outcome: receipt.OK},
+		{Method: "proposal apply", Change: receipt.FileChange{File: proposal}, Outcome: receipt.OK},
+		{Method: "change", Change: receipt.FileChange{File: file, Source: "roll-back of proposal k3fqx2mz7a"}, Outcome: receipt.OK},
+		{Method: "reload", Outcome: receipt.OK},
+		{Method: "restart", Server: "web", Outcome: receipt.OK},
+	} {
+		r.Kind, r.Tenant = receipt.Admin, "acme"
+		if _, err := chain.Write(t.Context(), &r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := newMemory(s)
+	if err := m.Fold(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	changes, _, err := m.Changes(t.Context(), "acme", []memory.Day{memory.DayOf(time.Now())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, c := range changes {
+		got = append(got, strings.TrimSpace(c.What+" "+c.File))
+	}
+	slices.Sort(got)
+	want := []string{"change " + file, "proposal k3fqx2mz7a " + file, "reload", "restart", "roll-back of proposal k3fqx2mz7a " + file}
+	if !slices.Equal(got, want) {
+		t.Errorf("the changes are %q, want %q", got, want)
+	}
+}
+
 // No text of an argument, a result or an error is in the store's pages, whatever receipts say.
 func TestNoTextOfACallIsInTheMemory(t *testing.T) {
 	const canary = "CANARY§7f3a"

@@ -421,7 +421,7 @@ func (b *Keeper) takeBack(ctx context.Context, p *KeptProposal, version store.Ve
 	if err != nil {
 		return err
 	}
-	w := change.Wish{By: by, Reason: why, Source: "proposal " + p.ID, Held: true, Restore: restore}
+	w := change.Wish{By: by, Reason: why, Source: "roll-back of proposal " + p.ID, Held: true, Restore: restore}
 	for i, f := range saved.Files {
 		back := change.FileWish{Path: f.Path, Text: f.Text, DropFolder: f.Text == nil && f.NewFolder}
 		if after := p.Files[i].After; after != "" {

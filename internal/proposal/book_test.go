@@ -46,12 +46,14 @@ func TestAProposalIsTriedApprovedAppliedAndRolledBack(t *testing.T) {
 	var methods []string
 	for _, r := range w.ledger.written {
 		if r.Of != "" {
-			methods = append(methods, fmt.Sprint(r.Method, " ", r.Principal.ID, " ", r.Outcome))
+			said := fmt.Sprint(r.Method, " ", r.Principal.ID, " ", r.Outcome, " ", strings.Replace(r.Change.Source, p.ID, "P", 1))
+			methods = append(methods, strings.TrimSpace(said))
 		}
 	}
 	want := []string{
 		"proposal create ann ok", "proposal apply ann refused", "proposal approve ann refused", "proposal approve bob ok",
-		"change ann ok", "change ann ok", "change ann ok", "proposal apply ann ok", "change bob ok", "change bob ok", "change bob ok", "proposal roll-back bob ok",
+		"change ann ok proposal P", "change ann ok proposal P", "change ann ok proposal P", "proposal apply ann ok",
+		"change bob ok roll-back of proposal P", "change bob ok roll-back of proposal P", "change bob ok roll-back of proposal P", "proposal roll-back bob ok",
 	}
 	if join(methods...) != join(want...) {
 		t.Errorf("the receipts:\n%s\nwant\n%s", join(methods...), join(want...))

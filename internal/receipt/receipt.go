@@ -164,6 +164,7 @@ type FileChange struct {
 	Office switchboard.Office `json:"office"` // that allowed it
 	Before string             `json:"before"`
 	After  string             `json:"after"`
+	Source string             `json:"source"` // what the change carries out, such as a proposal
 }
 
 // A Subject names the client that the receipt is about.
@@ -283,6 +284,7 @@ func (r *Receipt) append(b []byte) []byte {
 		writeText(&w, "before", c.Before)
 		writeText(&w, "file", c.File)
 		writeText(&w, "office", string(c.Office))
+		writeText(&w, "source", c.Source)
 		w.EndObject()
 	}
 	writeText(&w, "code", string(r.Code))

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -312,5 +313,43 @@ func TestACapabilityThatAnAgentAsksForIsAGapOfItsTenant(t *testing.T) {
 	})
 	if got := gaps("umbrella"); !strings.Contains(got, `"gaps":[]`) {
 		t.Errorf("umbrella has %s", got)
+	}
+}
+
+// What do I lack for this task: explain names the requirement that nothing meets, gaps say how often it was lacking, and the dossier beside a request says what was found.
+func TestWhatATaskLacksIsNamedWithTheDossierOfItsSearch(t *testing.T) {
+	t.Parallel()
+	text, keys := fillKeys(t, askers)
+	const browse = "required_capabilities: [{verb: search, resource: internet}]\n-- tenants/umbrella"
+	text = strings.Replace(text, browse, strings.Replace(browse, "}]", "}, {verb: notify, resource: slack, optional: true}]", 1), 1)
+	a := &asking{rig.Serve(t, rig.LayOut(t, text)), keys}
+	s := a.open(t, "ann", true)
+	rig.ListNames(t, s)
+	if out, errs, _ := rig.Command(t, a.Dir, "explain", "browse", "--tenant", "acme", "--principal", "ann", "--url", a.URL); !regexp.MustCompile(`needs notify slack, optional\n +NOT MET +filter: no tool has this capability`).MatchString(out) {
+		t.Errorf("explain does not name what is lacking:\n%s%s", out, errs)
+	}
+	request(t, s, "notify slack", why)
+	var out string
+	wait.For(t, folding, "both gaps, and the dossier", func() error {
+		var list struct {
+			Dossiers []struct{ ID, Status, Capability, Tenant string }
+		}
+		if err := json.Unmarshal([]byte(a.AskAdmin(t, "", "GET", "/v1/acquisitions", "").Body), &list); err != nil {
+			return err
+		}
+		out, _, _ = rig.Command(t, a.Dir, "memory", "gaps", "--tenant", "acme", "--url", a.URL)
+		if len(list.Dossiers) != 1 {
+			return fmt.Errorf("the dossiers are %+v; the gaps are\n%s", list.Dossiers, out)
+		}
+		d := list.Dossiers[0]
+		for _, want := range []string{`(?m)^\d+ +1 +requirement +notify slack .* -$`, `(?m)^1 +1 +request +notify slack .* ` + d.ID + " " + d.Status + "$", `^TIMES .* DOSSIER\n`} {
+			if !regexp.MustCompile(want).MatchString(out) {
+				return fmt.Errorf("%q is not in\n%s", want, out)
+			}
+		}
+		return nil
+	})
+	if out, errs, code := rig.Command(t, a.Dir, "memory", "gaps", "--tenant", "umbrella", "--url", a.URL); code != 0 || strings.Contains(out, "slack") {
+		t.Errorf("umbrella: exit %d\n%s%s", code, out, errs)
 	}
 }

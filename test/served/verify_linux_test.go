@@ -2,12 +2,14 @@ package served_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -199,4 +201,132 @@ func TestWithoutLeaveAHostedServerGetsNoCall(t *testing.T) {
 	if r := verifyServer(t, dir, g, "hosted")["look"]; !r.Verified || r.Leave != "readonly" || calls.Load() != int64(r.Calls) {
 		t.Errorf("with the operator's word: %+v; %d calls", r, calls.Load())
 	}
+}
+
+// The rule of the page about verification: a tool that can harm comes in after a report that speaks for it. The same facts are there for rules of one's own.
+func TestARuleKeepsAToolOutUntilItIsVerified(t *testing.T) {
+	t.Parallel()
+	page := rig.ReadFile(t, "../../docs/verify.md")
+	_, rule, found := strings.Cut(page, "```rego policies/verified.rego\n")
+	rule, _, _ = strings.Cut(rule, "```")
+	if !found {
+		t.Fatal("docs/verify.md shows no rule")
+	}
+	const notVerified = "it is not verified, and no person has let it in"
+	for name, tt := range map[string]struct{ rule, why string }{
+		"the page's rule": {rule, notVerified},
+		"a rule about the score": {`package switchboard
+
+keep_out[c.id] contains "its score is low" if {
+	some c in input.candidate_tools
+	c.server == "lab"
+	not scores(c)
+}
+
+scores(c) if c.evidence.report.score >= 0.85
+`, "its score is low"},
+		"a rule about the tests that it must pass": {`package switchboard
+
+keep_out[c.id] contains "nothing is known" if {
+	some c in input.candidate_tools
+	c.server == "lab"
+	not c.evidence.report
+}
+
+keep_out[c.id] contains "it takes calls without an argument" if {
+	some c in input.candidate_tools
+	"missing" in c.evidence.report.failed
+}
+`, "nothing is known"},
+		"a rule about leave": {`package switchboard
+
+keep_out[c.id] contains "it was not tried at the lab" if {
+	some c in input.candidate_tools
+	c.server == "lab"
+	not tried(c)
+}
+
+tried(c) if {
+	c.evidence.report.leave == "test"
+	c.evidence.report.failed == []
+}
+`, "it was not tried at the lab"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := httptest.NewServer(fakeserver.New([]string{`{"name":"send","inputSchema":{"type":"object"}}`, `{"name":"blind","inputSchema":{"type":"object","properties":{"to":{"type":"string"}},"required":["to"]}}`}))
+			t.Cleanup(server.Close)
+			dir := rig.LayOut(t, shippedPolicies(t)+"-- policies/verified.rego --\n"+tt.rule+rig.Fakes(`lab: {transport: http, url: "`+server.URL+`/mcp", verify: {environment: test}}`, rig.FakeRow("a", `{"name":"look","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}`)))
+			g := rig.Serve(t, dir)
+			g.AwaitServers()
+			s := g.Open(t, "/mcp", false)
+			mine := func() []string {
+				return slices.DeleteFunc(rig.ListNames(t, s), func(tool string) bool { return tool != "send" && tool != "blind" })
+			}
+			if got := mine(); len(got) > 0 {
+				t.Errorf("before any report, the client lists %q", got)
+			}
+			if out, _, _ := rig.Command(t, dir, "explain", "--tool", "lab/send", "--url", g.URL); !strings.Contains(out, tt.why) {
+				t.Errorf("explain does not say %q:\n%s", tt.why, out)
+			}
+			if m, _ := s.Ask(t, "tools/call", `{"name":"send","arguments":{}}`); rig.Code(m) == "" {
+				t.Errorf("a call is answered %s", m.Raw)
+			}
+			reports := verifyServer(t, dir, g, "lab")
+			if r := reports["send"]; !r.Verified || r.Leave != "test" {
+				t.Fatalf("send: %+v", r)
+			}
+			if r := reports["blind"]; r.Verified || r.outcome("missing") != "failed" {
+				t.Fatalf("blind: %+v", r)
+			}
+			rig.Eventually(t, "what is verified is let in, and nothing else", func() string {
+				got := mine()
+				return rig.ReasonUnless(slices.Equal(got, []string{"send"}), fmt.Sprint(got))
+			})
+			if m, _ := s.Ask(t, "tools/call", `{"name":"send","arguments":{}}`); rig.Code(m) != "" {
+				t.Errorf("a call is refused: %s", m.Raw)
+			}
+			// What can a caller use, at what score: the command of docs/verify.md.
+			out, errs, code := rig.Command(t, dir, "tools", "--url", g.URL)
+			if header, _, _ := strings.Cut(out, "\n"); code != 0 || !strings.Contains(header, "SCORE") {
+				t.Errorf("tools: exit %d\n%s%s", code, out, errs)
+			}
+			for tool, score := range map[string]string{"send": "1", "look": "-"} {
+				if !regexp.MustCompile(`(?m)^` + tool + `\s+\S+\s+` + tool + `\s+` + score + `(\s|$)`).MatchString(out) {
+					t.Errorf("%s has not the score %s:\n%s", tool, score, out)
+				}
+			}
+		})
+	}
+}
+
+// The walls that the program had are facts, too.
+func TestARuleReadsInWhichWallsAToolWasSeen(t *testing.T) {
+	t.Parallel()
+	needsLandlock(t)
+	const rule = `package switchboard
+
+keep_out[c.id] contains "it was not seen in walls" if {
+	some c in input.candidate_tools
+	c.server == "bench"
+	not walled(c)
+}
+
+walled(c) if {
+	c.evidence.report.leave == "walls"
+	count(c.evidence.report.walls) > 1
+}
+`
+	dir := rig.LayOut(t, shippedPolicies(t)+"-- policies/walled.rego --\n"+rule+rig.Fakes(`bench: {transport: stdio, dir: work, command: [FAKE, workbench]}`, rig.FakeRow("a", fmt.Sprintf(rig.Tool, "work")))+"-- work/note.txt --\nmine\n")
+	g := rig.Serve(t, dir)
+	g.AwaitServers()
+	s := g.Open(t, "/mcp", false)
+	if got := rig.ListNames(t, s); !slices.Equal(got, []string{"work"}) {
+		t.Errorf("before any report, the client lists %q", got)
+	}
+	verifyServer(t, dir, g, "bench", "read_note")
+	rig.Eventually(t, "what was seen in walls is let in, and nothing else", func() string {
+		got := rig.ListNames(t, s)
+		return rig.ReasonUnless(slices.Contains(got, "read_note") && !slices.Contains(got, "keep_note"), fmt.Sprint(got))
+	})
 }

@@ -63,7 +63,7 @@ func (a memoryRoutes) add() {
 			}
 			return answer(x, a.addDossiers(ctx, q.officer, x))
 		})
-	add(a.API, route{id: "suggest-ranking", method: http.MethodGet, path: "/v1/memory/ranking", needs: switchboard.OfficeAdmin, summary: "Which servers the figures of the last days put first, as a change of the tenant's file for a person to apply. Nothing is changed"},
+	add(a.API, route{id: "suggest-ranking", method: http.MethodGet, path: "/v1/memory/ranking", needs: switchboard.OfficeAdmin, summary: "Which servers the figures of the last days put first, as a change of the tenant's file with claims, for create-proposal. Nothing is changed"},
 		func(ctx context.Context, q asked, in *struct {
 			MemoryTenantQuery
 			SpanQuery
@@ -80,7 +80,9 @@ func (a memoryRoutes) add() {
 			case err != nil:
 				return nil, err
 			}
-			return answer(x, x.Propose(text, change.DiffOf))
+			return answer(x, x.Propose(ctx, text, func(next []byte) (*change.Trial, error) {
+				return a.o.Editor.Try(ctx, change.Wish{FileWish: change.FileWish{Path: past.TenantFile(x.Tenant), Text: next}, By: *q.officer, SkipPast: true})
+			}))
 		})
 }
 

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,6 +34,7 @@ const (
 	maxSimilar = 20
 	maxIndexes = 8              // of tenants that were asked about last
 	changeTime = 24 * time.Hour // a later change is not named beside the end of an error
+	reloadTime = time.Minute    // a change of a file is recorded at most so long after its reload
 )
 
 // A Reader answers the questions. Use New. It is safe for concurrent use.
@@ -225,15 +227,16 @@ type ErrorRow struct {
 	Last    time.Time           `json:"last"`
 
 	// Then is there only if attempts have succeeded since.
-	Then *ChangeRow `json:"then,omitempty" doc:"What was changed first after the last of these errors, within 24 h, if attempts have succeeded since the change. It need not be the cause."`
+	Then *ChangeRow `json:"then,omitempty" doc:"The change with which they stopped: the first one after the last of these errors, within 24 h, if attempts have succeeded since the change. It need not be the cause."`
 }
 
 // A ChangeRow is a change of the configuration or of a server.
 type ChangeRow struct {
-	At      time.Time `json:"at"`
-	What    string    `json:"what" doc:"change or revert of a file, reload, restart, enable or disable of a server, or start of a process."`
-	File    string    `json:"file,omitempty"`
-	Receipt string    `json:"receipt"`
+	At       time.Time `json:"at"`
+	What     string    `json:"what" doc:"change or revert of a file, proposal or roll-back of a proposal, reload, restart, enable or disable of a server, or start of a process."`
+	Proposal string    `json:"proposal,omitempty" doc:"The id of the proposal that the change has carried out or taken back."`
+	File     string    `json:"file,omitempty"`
+	Receipt  string    `json:"receipt"`
 }
 
 // Errors reports how attempts at a tool have ended without success in the last days. For an operator it also names changes of the whole installation.
@@ -288,22 +291,29 @@ func daysOfChanges(sum *memory.Totals) (days []memory.Day) {
 	return days
 }
 
-// changeAfter returns the first change after the last of some errors, if an attempt has succeeded after the change. Of several in one second, one that names a file
-// comes first.
+// changeAfter returns the first change after the last of some errors, if an attempt has succeeded after the change. It is the last one before the errors stopped: no such
+// error came after it. A reload and the change of a file that caused it count as one, which names the file.
 func changeAfter(changes []memory.ServedChange, last, ok time.Time) *ChangeRow {
 	var found *memory.ServedChange
 	for i := range changes {
 		c := &changes[i]
 		switch {
 		case !c.At.After(last) || !c.At.Before(ok) || c.At.Sub(last) > changeTime:
-		case found == nil, found.File == "" && c.File != "" && c.At.Equal(found.At):
+		case found == nil, found.File == "" && c.File != "" && c.At.Sub(found.At) <= reloadTime:
 			found = c
 		}
 	}
 	if found == nil {
 		return nil
 	}
-	return &ChangeRow{found.At, found.What, found.File, found.Receipt}
+	row := &ChangeRow{At: found.At, What: found.What, File: found.File, Receipt: found.Receipt}
+	if kind, id, ok := strings.Cut(found.What, "proposal "); ok {
+		row.Proposal, row.What = id, "proposal"
+		if kind != "" {
+			row.What = "roll-back"
+		}
+	}
+	return row
 }
 
 // A SimilarReport lists the tools that are like a tool.

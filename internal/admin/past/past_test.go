@@ -2,6 +2,9 @@ package past
 
 import (
 	"bytes"
+	"context"
+	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -11,8 +14,10 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/catalog"
+	"github.com/summit-switchboard/switchboard/internal/change"
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/memory"
+	"github.com/summit-switchboard/switchboard/internal/proposal"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -93,17 +98,81 @@ func TestAProposalChangesTheRowsOfTheTenantsFileAndNothingElse(t *testing.T) {
 		"nothing to change":       {suggest(ComparedServers{Verb: "read", Resource: "fs"}), "tenant: acme\n", ""},
 		"no row is to be changed": {suggest(), "tenant: acme\n", ""},
 	} {
-		next, claims, err := ProposeRanking(tt.of, []byte(tt.text))
+		next, err := tt.of.putFirst([]byte(tt.text))
 		if err != nil || string(next) != tt.want && !sameYAML(next, tt.want) {
 			t.Errorf("%s: %v\n%s\nwant\n%s", name, err, next, tt.want)
 		}
-		if (next != nil) != slices.Contains(claims, "nothing else changes for tenant acme") {
-			t.Errorf("%s: it claims %q", name, claims)
-		}
 	}
-	if _, _, err := ProposeRanking(suggest(internet), []byte("ranking: [")); err == nil {
+	if _, err := suggest(internet).putFirst([]byte("ranking: [")); err == nil {
 		t.Error("a file with a fault is changed")
 	}
+}
+
+func TestAProposalClaimsWhatItsTrialHasShown(t *testing.T) {
+	internet := ComparedServers{Verb: "search", Resource: "internet", First: "atlas", Why: "atlas succeeds more often"}
+	fs := ComparedServers{Verb: "read", Resource: "fs", First: "b", Why: "b is faster"}
+	met := func(name string, tools ...string) change.TaskTools {
+		return change.TaskTools{Tools: tools, Requirements: []change.ServedRequirement{{Name: name, Tools: tools}}}
+	}
+	moved := change.TaskChange{Tenant: "acme", Task: "browse", Before: []string{"nimbus/find", "nimbus/more"}, After: []string{"atlas/find", "atlas/news"}}
+	many := map[switchboard.TaskID]change.TaskTools{}
+	for i := range 100 {
+		many[switchboard.TaskID(fmt.Sprintf("t%02d", i))] = met("search:internet", "atlas/find")
+	}
+	for name, tt := range map[string]struct {
+		rows    []ComparedServers
+		tasks   map[switchboard.TaskID]change.TaskTools // after the change
+		changed []change.TaskChange
+		partly  bool // not all tasks were tried
+		want    []string
+		why     string // in the last row
+	}{
+		"the task is served by it, gets its other tools, and loses those of the old server": {
+			rows: []ComparedServers{internet}, tasks: map[switchboard.TaskID]change.TaskTools{"browse": met("search:internet", "atlas/find", "atlas/news")}, changed: []change.TaskChange{moved},
+			want: []string{"task browse of acme meets search:internet by atlas/find", "task browse of acme has atlas/news", "task browse of acme does not have nimbus/find", "task browse of acme does not have nimbus/more", "nothing else changes for tenant acme"},
+		},
+		"some tasks were not tried: nothing is claimed about the others": {
+			rows: []ComparedServers{internet}, tasks: map[switchboard.TaskID]change.TaskTools{"browse": met("search:internet", "atlas/find", "atlas/news")}, changed: []change.TaskChange{moved}, partly: true,
+			want: []string{"task browse of acme meets search:internet by atlas/find"},
+		},
+		"a requirement that another server still serves is not claimed": {
+			rows: []ComparedServers{internet}, tasks: map[switchboard.TaskID]change.TaskTools{"browse": met("search:internet", "atlas/find"), "picky": met("search:internet", "atlas-2/find")},
+			want: []string{"task browse of acme meets search:internet by atlas/find", "nothing else changes for tenant acme"},
+		},
+		"another requirement is not claimed": {
+			rows: []ComparedServers{internet}, tasks: map[switchboard.TaskID]change.TaskTools{"browse": met("search:internet", "atlas/find"), "code": met("read:fs", "atlas/cat")},
+			want: []string{"task browse of acme meets search:internet by atlas/find", "nothing else changes for tenant acme"},
+		},
+		"no task would be served by it: no proposal":   {rows: []ComparedServers{internet}, tasks: map[switchboard.TaskID]change.TaskTools{"browse": met("search:internet", "nimbus/find")}, why: "atlas succeeds more often; but no task would be served by it"},
+		"one of two would serve no task, and says so":  {rows: []ComparedServers{internet, fs}, tasks: map[switchboard.TaskID]change.TaskTools{"browse": met("search:internet", "atlas/find")}, want: []string{"task browse of acme meets search:internet by atlas/find", "nothing else changes for tenant acme"}, why: "b is faster; but no task would be served by it"},
+		"nothing else is claimed where it has no room": {rows: []ComparedServers{internet}, tasks: many, want: claimTexts(many, proposal.MaxClaims)},
+	} {
+		x := &RankingSuggestion{Tenant: "acme", Rows: tt.rows}
+		after := &change.TaskState{
+			Tasks: func(switchboard.TenantID) []switchboard.TaskID { return slices.Sorted(maps.Keys(tt.tasks)) },
+			Look: func(_ context.Context, _ switchboard.TenantID, task switchboard.TaskID) change.TaskTools {
+				return tt.tasks[task]
+			},
+		}
+		var got []string
+		for _, c := range x.claimsAbout(t.Context(), after, tt.changed, !tt.partly) {
+			got = append(got, c.String())
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: it claims\n%q\nwant\n%q", name, got, tt.want)
+		}
+		if why := tt.rows[len(tt.rows)-1].Why; !strings.HasPrefix(why, tt.why) || tt.why == "" && strings.Contains(why, "but no task") {
+			t.Errorf("%s: the row says %q, want %q", name, why, tt.why)
+		}
+	}
+}
+
+// claimTexts returns the first claims about tasks that are all served by atlas.
+func claimTexts(tasks map[switchboard.TaskID]change.TaskTools, most int) (texts []string) {
+	for _, task := range slices.Sorted(maps.Keys(tasks))[:most] {
+		texts = append(texts, fmt.Sprintf("task %s of acme meets search:internet by atlas/find", task))
+	}
+	return texts
 }
 
 // sameYAML reports whether the texts are the same except for spaces.
@@ -115,23 +184,31 @@ func TestAChangeIsNamedOnlyIfItCameAfterTheErrorsAndCallsSucceededSince(t *testi
 	at := func(minute int) time.Time { return time.Date(2026, 11, 29, 12, minute, 0, 0, time.UTC) }
 	file := memory.ServedChange{At: at(10), What: "change", File: "tenants/acme/tenant.yaml", Receipt: "n1/5"}
 	reload := memory.ServedChange{At: at(10), What: "reload", Receipt: "n1/6"}
+	early := memory.ServedChange{At: at(9), What: "reload", Receipt: "n1/4"}
+	overlay := memory.ServedChange{At: at(12), What: "proposal k3fqx2mz7a", File: "overlays/web.yaml", Receipt: "n1/7"}
+	undone := memory.ServedChange{At: at(12), What: "roll-back of proposal k3fqx2mz7a", File: "overlays/web.yaml", Receipt: "n1/8"}
 	later := memory.ServedChange{At: at(20), What: "restart", Receipt: "n1/9"}
 	for name, tt := range map[string]struct {
 		changes  []memory.ServedChange
 		last, ok time.Time
 		want     string
 	}{
-		"the first one after":              {[]memory.ServedChange{file, later}, at(5), at(30), "n1/5"},
-		"the file before its reload":       {[]memory.ServedChange{reload, file, later}, at(5), at(30), "n1/5"},
-		"none after the last error":        {[]memory.ServedChange{file}, at(15), at(30), ""},
-		"no call has succeeded since":      {[]memory.ServedChange{file}, at(5), at(7), ""},
-		"no call has ever succeeded":       {[]memory.ServedChange{file}, at(5), time.Time{}, ""},
-		"it was changed more than 24 h on": {[]memory.ServedChange{file}, at(5).Add(-25 * time.Hour), at(30), ""},
-		"nothing was changed":              {nil, at(5), at(30), ""},
+		"the first one after":                 {[]memory.ServedChange{file, later}, at(5), at(30), "n1/5 change"},
+		"the file instead of its reload":      {[]memory.ServedChange{early, file, later}, at(5), at(30), "n1/5 change"},
+		"the file, and a reload that follows": {[]memory.ServedChange{file, reload}, at(5), at(30), "n1/5 change"},
+		"a reload long before a file":         {[]memory.ServedChange{reload, overlay}, at(5), at(30), "n1/6 reload"},
+		"a proposal, by its id":               {[]memory.ServedChange{overlay, later}, at(11), at(30), "n1/7 proposal k3fqx2mz7a"},
+		"one that was taken back":             {[]memory.ServedChange{undone, later}, at(11), at(30), "n1/8 roll-back k3fqx2mz7a"},
+		"an error came after the first":       {[]memory.ServedChange{file, overlay}, at(11), at(30), "n1/7 proposal k3fqx2mz7a"},
+		"none after the last error":           {[]memory.ServedChange{file}, at(15), at(30), ""},
+		"no call has succeeded since":         {[]memory.ServedChange{file}, at(5), at(7), ""},
+		"no call has ever succeeded":          {[]memory.ServedChange{file}, at(5), time.Time{}, ""},
+		"it was changed more than 24 h on":    {[]memory.ServedChange{file}, at(5).Add(-25 * time.Hour), at(30), ""},
+		"nothing was changed":                 {nil, at(5), at(30), ""},
 	} {
 		got := ""
 		if c := changeAfter(tt.changes, tt.last, tt.ok); c != nil {
-			got = c.Receipt
+			got = strings.TrimSpace(c.Receipt + " " + c.What + " " + c.Proposal)
 		}
 		if got != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)

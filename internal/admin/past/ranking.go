@@ -7,14 +7,17 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/bind"
+	"github.com/summit-switchboard/switchboard/internal/change"
 	"github.com/summit-switchboard/switchboard/internal/config/edit"
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/document"
 	"github.com/summit-switchboard/switchboard/internal/memory"
+	"github.com/summit-switchboard/switchboard/internal/proposal"
 	"github.com/summit-switchboard/switchboard/internal/ranking"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -61,12 +64,10 @@ type ServerEvidence struct {
 	MedianHigh  float64              `json:"median_high_ms"`
 }
 
-// A RankingProposal is a change of a tenant's file for a person to apply.
+// A RankingProposal is a change of a tenant's file with claims about it, for persons to decide about. It is not kept: see package proposal.
 type RankingProposal struct {
-	File   string   `json:"file"`
-	Diff   string   `json:"diff" doc:"Unified; as patch -p1 and git apply take it."`
-	Text   string   `json:"text" doc:"The whole file after the change."`
-	Claims []string `json:"claims" doc:"What holds after the change."`
+	Diff  string         `json:"diff" doc:"Of the tenant's file, unified; as patch -p1 and git apply take it."`
+	Draft proposal.Draft `json:"draft" doc:"The same with claims, as create-proposal takes it."`
 }
 
 // SuggestRanking compares the servers that can serve the requirements of a tenant's tasks, by the attempts of the last days.
@@ -237,9 +238,8 @@ func TenantFile(tenant switchboard.TenantID) string {
 	return "tenants/" + string(tenant) + "/tenant.yaml"
 }
 
-// ProposeRanking returns the text of the tenant's file with the servers of the suggestion first, and claims about that change. text is the present file. next is nil if
-// the suggestion changes nothing.
-func ProposeRanking(x *RankingSuggestion, text []byte) (next []byte, claims []string, err error) {
+// putFirst returns the text of the tenant's file with the servers of the suggestion first. text is the present file. next is nil if the suggestion changes nothing.
+func (x *RankingSuggestion) putFirst(text []byte) (next []byte, err error) {
 	file := TenantFile(x.Tenant)
 	for i := range x.Rows {
 		row := &x.Rows[i]
@@ -251,7 +251,7 @@ func ProposeRanking(x *RankingSuggestion, text []byte) (next []byte, claims []st
 		}
 		rows, err := preferRows(file, next)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		servers := []string{string(row.First)}
 		path := []string{"ranking", "prefer", edit.Append}
@@ -269,14 +269,10 @@ func ProposeRanking(x *RankingSuggestion, text []byte) (next []byte, claims []st
 			path, value = path[:2], document.Node{Kind: document.KindList, Items: []document.Node{value}}
 		}
 		if next, err = edit.Set(file, next, path, &value); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		claims = append(claims, fmt.Sprintf("requirements %s %s of tenant %s are served by %s first", row.Verb, row.Resource, x.Tenant, row.First))
 	}
-	if next != nil {
-		claims = append(claims, "nothing else changes for tenant "+string(x.Tenant))
-	}
-	return next, claims, nil
+	return next, nil
 }
 
 // preferRows returns the rows of ranking.prefer in the text of a file.
@@ -315,12 +311,91 @@ func preferNode(verb, resource string, servers []string) document.Node {
 	}}
 }
 
-// Propose adds the proposal to a suggestion. text is the tenant's present file, and diff makes a unified difference. A suggestion that changes nothing stays as it is.
-func (x *RankingSuggestion) Propose(text []byte, diff func(name string, old, next []byte) string) error {
-	next, claims, err := ProposeRanking(x, text)
+// Propose adds the proposal to a suggestion. text is the tenant's present file, and try says what another text would do; see change.Editor. A suggestion that changes
+// the tools of no task gets no proposal.
+func (x *RankingSuggestion) Propose(ctx context.Context, text []byte, try func(next []byte) (*change.Trial, error)) error {
+	next, err := x.putFirst(text)
 	if err != nil || next == nil {
 		return err
 	}
-	x.Proposal = &RankingProposal{File: TenantFile(x.Tenant), Diff: diff(TenantFile(x.Tenant), text, next), Text: string(next), Claims: claims}
+	t, err := try(next)
+	if err != nil {
+		return err
+	}
+	if t.Aside() == nil || len(t.Faults) > 0 {
+		return switchboard.Refuse(switchboard.CodeConfig, "the file with the new ranking has faults: %s", strings.Join(t.Faults, "\n"))
+	}
+	claims := x.claimsAbout(ctx, t.Aside(), t.Tasks, t.Untried == 0)
+	if len(claims) == 0 {
+		return nil
+	}
+	whole := string(next)
+	x.Proposal = &RankingProposal{Diff: t.Diff, Draft: proposal.Draft{
+		Note: x.note(), Files: []proposal.FileDraft{{Path: TenantFile(x.Tenant), Text: &whole, ETag: change.ETagOf(text)}}, Claims: claims,
+	}}
 	return nil
+}
+
+// claimsAbout returns what the change does: which tools then serve the requirements, which other tools tasks get or lose, and that nothing else changes. It
+// returns nil if no task would be served by a server of the suggestion, and says so in the rows. changed are the tasks with other tools; whole says that there are
+// no further ones.
+func (x *RankingSuggestion) claimsAbout(ctx context.Context, after *change.TaskState, changed []change.TaskChange, whole bool) (claims []proposal.StatedClaim) {
+	rows, served := map[string]*ComparedServers{}, map[string]bool{}
+	for i := range x.Rows {
+		if row := &x.Rows[i]; row.First != "" {
+			rows[string(row.Verb)+":"+string(row.Resource)] = row
+		}
+	}
+	named := map[switchboard.TaskID][]string{}
+	for _, task := range after.Tasks(x.Tenant) {
+		known := map[string]bool{}
+		for _, r := range after.Look(ctx, x.Tenant, task).Requirements {
+			row := rows[r.Name]
+			if row == nil || known[r.Name] || len(r.Tools) == 0 {
+				continue
+			}
+			known[r.Name] = true // a claim is about the first requirement of this name
+			if by := r.Tools[0]; strings.HasPrefix(by, string(row.First)+"/") {
+				claims = append(claims, proposal.StatedClaim{Tenant: x.Tenant, Task: task, Meets: r.Name, By: by})
+				named[task], served[r.Name] = append(named[task], by), true
+			}
+		}
+	}
+	for name, row := range rows {
+		if !served[name] {
+			row.Why += "; but no task would be served by it, because of its health, policies or constraints"
+		}
+	}
+	if len(claims) == 0 {
+		return nil
+	}
+	meets := len(claims)
+	for _, c := range changed {
+		for _, tool := range c.After {
+			if !slices.Contains(c.Before, tool) && !slices.Contains(named[c.Task], tool) {
+				claims = append(claims, proposal.StatedClaim{Tenant: x.Tenant, Task: c.Task, Lists: tool})
+			}
+		}
+		for _, tool := range c.Before {
+			if !slices.Contains(c.After, tool) {
+				claims = append(claims, proposal.StatedClaim{Tenant: x.Tenant, Task: c.Task, Hides: tool})
+			}
+		}
+	}
+	if claims = append(claims, proposal.StatedClaim{Tenant: x.Tenant, Unchanged: true}); !whole || len(claims) > proposal.MaxClaims {
+		return claims[:min(meets, proposal.MaxClaims)] // the others hold only together
+	}
+	return claims
+}
+
+// note returns why, for the persons who decide.
+func (x *RankingSuggestion) note() string {
+	note := fmt.Sprintf("the calls from %s to %s speak for it", x.From, x.To)
+	for i := range x.Rows {
+		row := &x.Rows[i]
+		if more := fmt.Sprintf("; %s %s: %s", row.Verb, row.Resource, row.Why); row.First != "" && len(note)+len(more) <= proposal.MaxNote {
+			note += more
+		}
+	}
+	return note
 }
