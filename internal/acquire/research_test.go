@@ -299,7 +299,8 @@ func TestAServerThatNeedsASecretIsNotTriedAndItsNeedsAreNamed(t *testing.T) {
 		"it needs nothing of all": {func(*registry.Entry) {}, "", "graph-archive", "", nil, "it needs"},
 		"it needs a secret, and names hosts": {
 			func(e *registry.Entry) { e.Secrets, e.Hosts = []string{"GRAPH_TOKEN", "GRAPH_USER"}, hosts }, "", "", why,
-			[]string{"    hosts: api.graphs.example:443, eu.graphs.example:8443", "    it needs: GRAPH_TOKEN, GRAPH_USER", "    not taken: " + why}, "* ",
+			[]string{"    hosts: api.graphs.example:443, eu.graphs.example:8443", "    it needs: GRAPH_TOKEN, GRAPH_USER", "    not taken: " + why},
+			"* ",
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
