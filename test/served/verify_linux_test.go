@@ -213,8 +213,11 @@ func TestARuleKeepsAToolOutUntilItIsVerified(t *testing.T) {
 		t.Fatal("docs/verify.md shows no rule")
 	}
 	const notVerified = "it is not verified, and no person has let it in"
-	for name, tt := range map[string]struct{ rule, why string }{
-		"the page's rule": {rule, notVerified},
+	for name, tt := range map[string]struct {
+		rule, why string
+		accepted  bool // whether a tool that has failed a must is let in by a person's yes
+	}{
+		"the page's rule": {rule, notVerified, true},
 		"a rule about the score": {`package switchboard
 
 keep_out[c.id] contains "its score is low" if {
@@ -224,7 +227,7 @@ keep_out[c.id] contains "its score is low" if {
 }
 
 scores(c) if c.evidence.report.score >= 0.85
-`, "its score is low"},
+`, "its score is low", false},
 		"a rule about the tests that it must pass": {`package switchboard
 
 keep_out[c.id] contains "nothing is known" if {
@@ -237,7 +240,7 @@ keep_out[c.id] contains "it takes calls without an argument" if {
 	some c in input.candidate_tools
 	"missing" in c.evidence.report.failed
 }
-`, "nothing is known"},
+`, "nothing is known", false},
 		"a rule about leave": {`package switchboard
 
 keep_out[c.id] contains "it was not tried at the lab" if {
@@ -250,7 +253,7 @@ tried(c) if {
 	c.evidence.report.leave == "test"
 	c.evidence.report.failed == []
 }
-`, "it was not tried at the lab"},
+`, "it was not tried at the lab", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -285,6 +288,16 @@ tried(c) if {
 			})
 			if m, _ := s.Ask(t, "tools/call", `{"name":"send","arguments":{}}`); rig.Code(m) != "" {
 				t.Errorf("a call is refused: %s", m.Raw)
+			}
+			var pin struct{ Digest string }
+			if err := json.Unmarshal([]byte(g.AskAdmin(t, "", http.MethodGet, "/v1/pins/one?server=lab&name=blind", "").Body), &pin); err != nil {
+				t.Fatal(err)
+			}
+			if out, errs, code := rig.Command(t, dir, "pins", "accept", "lab/blind", "--digest", pin.Digest, "--reason", "it is ours", "--url", g.URL); code != 0 || strings.Contains(out, "it is not in use") == tt.accepted {
+				t.Errorf("a person's yes: exit %d\n%s%s", code, out, errs)
+			}
+			if got := mine(); slices.Contains(got, "blind") != tt.accepted {
+				t.Errorf("after a person's yes to a tool that has failed a must (score %d), the client lists %q", reports["blind"].Score, got)
 			}
 			// What can a caller use, at what score: the command of docs/verify.md.
 			out, errs, code := rig.Command(t, dir, "tools", "--url", g.URL)
