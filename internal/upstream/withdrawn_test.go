@@ -145,3 +145,43 @@ func TestACallOfAToolThatItsServerHasWithdrawnIsNotExecuted(t *testing.T) {
 		})
 	}
 }
+
+// Whoever waits for the list of a server that announces no change has each change when the wait ends. The wait ends with its context if the server does not answer.
+func TestAnAwaitedListHasWhatTheServerOffersNow(t *testing.T) {
+	t.Parallel()
+	s := sdkServer()
+	var hangs atomic.Bool
+	over := make(chan struct{})
+	lists := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, &mcp.StreamableHTTPOptions{Stateless: true})
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if hangs.Load() {
+			<-over
+			return
+		}
+		lists.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() {
+		close(over)
+		_ = site.Listener.Close()
+		site.CloseClientConnections()
+		site.Close()
+	})
+	f := readyFleet(t, Options{}, switchboard.Server{ID: "one", Transport: switchboard.TransportHTTP, URL: site.URL + "/mcp"})
+	for _, name := range []string{"a", "b", "c"} {
+		mcp.AddTool(s, &mcp.Tool{Name: name}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+			return nil, nil, nil
+		})
+		f.AwaitList(wait.Context(t), "one")
+		if offer := f.Offers()[0]; !offersTool(&offer, name) {
+			t.Errorf("the list lacks %s: %s", name, offer.Tools)
+		}
+	}
+	f.AwaitList(wait.Context(t), "two") // which is not there
+	hangs.Store(true)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	f.AwaitList(ctx, "one")
+	if ctx.Err() == nil {
+		t.Error("a list is awaited that the server has not given")
+	}
+}
