@@ -58,7 +58,7 @@ func (c *verifyCmd) Run(ctx context.Context, io streams) error {
 	}
 	if c.JSON {
 		_, err := io.raw.Write(raw.body)
-		return errors.Join(err, verdictOf(answer))
+		return errors.Join(err, c.verdictOf(answer))
 	}
 	if p := answer.Progress; p != nil && p.Problem != "" {
 		fmt.Fprintf(io.out, "%s: %s\n\n", printable(c.Server, 64), printable(p.Problem, 400))
@@ -75,7 +75,7 @@ func (c *verifyCmd) Run(ctx context.Context, io streams) error {
 	if len(answer.Reports) == 0 {
 		fmt.Fprintln(io.out, "there is no report yet")
 	}
-	return verdictOf(answer)
+	return c.verdictOf(answer)
 }
 
 // verify starts a verification, waits until it has ended, and returns the answer.
@@ -103,9 +103,9 @@ func (c *verifyCmd) verify(ctx context.Context, q url.Values) (*adminAnswer, err
 	}
 }
 
-// verdictOf returns errNegative if a verification was cut short, if there is no report, or if one of the tools is not verified.
-func verdictOf(a *verificationSeen) error {
-	if len(a.Reports) == 0 || a.Progress != nil && a.Progress.Problem != "" {
+// verdictOf returns errNegative if the verification was cut short, if there is no report, or if one of the tools is not verified.
+func (c *verifyCmd) verdictOf(a *verificationSeen) error {
+	if len(a.Reports) == 0 || !c.Show && a.Progress != nil && a.Progress.Problem != "" {
 		return errNegative
 	}
 	if slices.ContainsFunc(a.Reports, func(r evidence.KeptReport) bool { return !r.Verified }) {

@@ -539,6 +539,28 @@ func TestAnEndBetweenTheProposalAndTheDossierLeavesNoProposalBehind(t *testing.T
 	}
 }
 
+// A no that comes while the proposal is made ends that, too.
+func TestANoAmidTheProposalLeavesNoneBehind(t *testing.T) {
+	p := newPlant(t)
+	d, err := p.Ask(t.Context(), "acme", "read time", agent, "a reason")
+	if err != nil {
+		t.Fatal(err)
+	}
+	propose := p.o.Propose
+	p.o.Propose = func(ctx context.Context, who proposal.Proposer, officer *switchboard.Officer, draft *proposal.Draft) (*proposal.KeptProposal, error) {
+		if _, err := p.Review(ctx, lea, d.ID, &PersonReview{Answer: AnswerNo, Note: "we have one"}); err != nil {
+			t.Error(err)
+		}
+		return propose(ctx, who, officer, draft)
+	}
+	if err := p.WorkAll(t.Context()); err == nil {
+		t.Error("the walk has stored what a person had ended")
+	}
+	if d, err = p.Show(t.Context(), lea, d.ID); err != nil || d.Status != Refused || len(p.open) > 0 {
+		t.Errorf("it is %s, %v, and these are open: %q", d.Status, err, p.open)
+	}
+}
+
 // A proposal that was made before the end is stored in the dossier, so a person finds it.
 func TestAnEndAfterTheProposalKeepsIt(t *testing.T) {
 	p := newPlant(t)

@@ -83,17 +83,21 @@ func (k *Keeper) Run(ctx context.Context) {
 }
 
 // WorkAll ends the dossiers whose proposals have ended. It does the phases of the dossiers that wait for that, one after the other, unless another process has the right to.
-// What a killed process has begun begins anew. The error is ErrLater if no program can be tried now.
+// What a killed process has begun begins anew. The error is ErrLater if no program can be tried now, and nothing else went wrong.
 func (k *Keeper) WorkAll(ctx context.Context) error {
 	all, err := k.all(ctx)
 	if err != nil {
 		return err
 	}
 	err = k.followProposals(ctx, all)
-	if slices.ContainsFunc(all, storedDossier.waitsForWork) {
-		err = errors.Join(err, k.workWithRight(ctx))
+	if !slices.ContainsFunc(all, storedDossier.waitsForWork) {
+		return err
 	}
-	return err
+	worked := k.workWithRight(ctx)
+	if err != nil && errors.Is(worked, ErrLater) {
+		return err
+	}
+	return errors.Join(err, worked)
 }
 
 func (v storedDossier) waitsForWork() bool { return v.dossier.Status == Working }
@@ -138,9 +142,14 @@ func (k *Keeper) workOnEach(ctx context.Context) error {
 			continue
 		}
 		err := v.work(ctx, k)
-		errs = append(errs, err) // the others are done all the same
 		if errors.Is(err, ErrLater) {
+			if errs == nil {
+				return ErrLater
+			}
 			break
+		}
+		if err != nil {
+			errs = append(errs, err) // the others are done all the same
 		}
 	}
 	return errors.Join(errs...)
@@ -166,6 +175,15 @@ func (v storedDossier) work(ctx context.Context, k *Keeper) error {
 // withdraw ends a proposal that an earlier walk has made. The process of that walk was ended before it stored the dossier, so no dossier would lead a person to it.
 func (j *journey) withdraw(ctx context.Context) error {
 	return j.o.Withdraw(ctx, j.d.Seeker.proposer(j.d.Tenant), markOf(j.d), "Switchboard was ended before it had stored the dossier "+j.d.ID+", and has begun it anew")
+}
+
+// withdrawIfEnded ends the proposal of this walk if a person has ended the dossier meanwhile.
+func (j *journey) withdrawIfEnded(ctx context.Context) error {
+	d, _, err := j.load(ctx, j.d.ID)
+	if err != nil || d == nil || !d.StatusAt(time.Now()).ended() {
+		return err
+	}
+	return j.withdraw(ctx)
 }
 
 // markOf returns how the notes of a dossier's proposals begin.
@@ -200,8 +218,11 @@ func (j *journey) walk(ctx context.Context) error {
 		default:
 			return context.Cause(ctx) // Switchboard stops, or has lost the right; the dossier begins anew
 		}
-		if err := j.pass(ctx, why, err); err != nil || j.d.Status != Working {
-			return err
+		if err := j.pass(ctx, why, err); err != nil {
+			return errors.Join(err, j.withdrawIfEnded(context.WithoutCancel(ctx)))
+		}
+		if j.d.Status != Working {
+			return nil
 		}
 	}
 	return nil

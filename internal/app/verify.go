@@ -33,8 +33,9 @@ func newVerifier(a *App, chain *callChain) *verification.Verifier {
 		Server: func(id switchboard.ServerID) *switchboard.Server { return a.state.Load().Servers[id] },
 		Tools:  func(id switchboard.ServerID) []verification.KnownTool { return knownTools(a, id) },
 		Served: a.fleet,
-		Offer: func(ctx context.Context, id switchboard.ServerID, again bool) *switchboard.Offer {
-			return bench.OfferOf(ctx, a.fleet, id, again)
+		Offer:  func(id switchboard.ServerID) *switchboard.Offer { return bench.FindOffer(a.fleet, id) },
+		Relist: func(ctx context.Context, id switchboard.ServerID) (*switchboard.Offer, bool) {
+			return bench.RelistOffer(ctx, a.fleet, id)
 		},
 		Wrap: func(next switchboard.Caller, walled bool) switchboard.Caller {
 			return wrapCaller(next, chain.verifyWrappers(verifyPolicy(a), walled))

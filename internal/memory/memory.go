@@ -44,7 +44,7 @@ const (
 	maxTold     = 256 // pages that the log has named as unreadable
 )
 
-// How receipts are read: in pieces, with a pause after each that is three times as long as the piece took. So at most one processor is used, for a quarter of the time.
+// How receipts are read: in pieces, with a pause after each that is three times as long as the piece took, up to maxRest. So at most one processor is used, for a quarter of the time while a piece takes at most 5 ms.
 const (
 	pieceEntries = 128                   // of one read
 	maxRest      = 15 * time.Millisecond // also if the store was slow

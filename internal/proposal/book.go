@@ -198,17 +198,19 @@ func Withdraw(ctx context.Context, b *Keeper, who Proposer, note, why string) er
 		if p.Proposer != who || !strings.HasPrefix(p.Note, note) || p.stateAt(time.Now()) != Open {
 			continue
 		}
-		err := b.record(p, subjectOf(&who), "proposal refuse", why, func() error {
-			now, version, err := b.load(ctx, p.ID)
-			if err != nil || now == nil || now.State != Open {
-				return err
-			}
-			*p = *now
-			p.State, p.By, p.Why = Refused, who.ID, why
-			_, err = b.save(ctx, p, version)
-			return err
-		})
+		now, version, err := b.load(ctx, p.ID)
 		if err != nil {
+			return err
+		}
+		if now == nil || now.State != Open {
+			continue
+		}
+		*p = *now
+		if err := b.record(p, subjectOf(&who), "proposal refuse", why, func() error {
+			p.State, p.By, p.Why = Refused, who.ID, why
+			_, err := b.save(ctx, p, version)
+			return err
+		}); err != nil {
 			return err
 		}
 		b.told(p, who.ID)

@@ -342,24 +342,25 @@ func (f *Fleet) Relist(id switchboard.ServerID) {
 	}
 }
 
-// AwaitList lists the offer of a server again at once, and waits until that is done. It returns earlier if ctx ends, or if the server is not in the fleet. Offers then has the offer.
-func (f *Fleet) AwaitList(ctx context.Context, id switchboard.ServerID) {
+// AwaitList lists the offer of a server again at once, and waits until that is done. It reports whether the tools were listed: Offers then has them. It waits no longer than ctx, and not
+// for a server that is not in the fleet.
+func (f *Fleet) AwaitList(ctx context.Context, id switchboard.ServerID) (listed bool) {
 	s := f.server(id)
 	if s == nil {
-		return
+		return false
 	}
 	for next, _ := s.listings.nextNumber(); ; {
-		listed, again := s.listings.lastEnded()
-		if listed >= next {
-			return
+		ended, again := s.listings.lastEnded()
+		if ended >= next {
+			return s.listings.hasListed(next)
 		}
 		s.stale.requestNow() // again, if another listing was just beginning
 		select {
 		case <-again:
 		case <-ctx.Done():
-			return
+			return false
 		case <-s.ctx.Done():
-			return
+			return false
 		}
 	}
 }

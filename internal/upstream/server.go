@@ -188,7 +188,8 @@ func (s *server) run() {
 
 // listOffer lists the given kinds and those that have changed meanwhile, and publishes the offer.
 func (s *server) listOffer(l *link.Link, kinds switchboard.Kinds) error {
-	defer s.listings.begin()()
+	done, listed := s.listings.begin(), false
+	defer func() { done(listed) }()
 	kinds |= s.stale.takeAll() // this listing answers all changes up to now
 	was, said := s.facts.current()
 	if was == nil {
@@ -202,7 +203,7 @@ func (s *server) listOffer(l *link.Link, kinds switchboard.Kinds) error {
 	h := l.Hello()
 	offer.Server, offer.Modern = s.id, h.Modern()
 	changed, other := s.facts.publish(offer, notes, h)
-	s.listings.unlisted = failed
+	s.listings.unlisted, listed = failed, !failed.Has(switchboard.Tools)
 	if note := notes.String(); note != "" && notes != said {
 		s.opener.Log.Warn("the offer of a server is incomplete", "note", note)
 	}

@@ -109,22 +109,26 @@ type listingLog struct {
 
 	mu          sync.Mutex
 	begun, done uint64        // how many listings have begun; the number of the last that has ended
+	listed      uint64        // the number of the last that has listed the tools
 	changed     chan struct{} // closed when done changes
 	mistakenAt  time.Time     // when a text that sounded like a withdrawn tool was none
 }
 
 func newListingLog() listingLog { return listingLog{changed: make(chan struct{})} }
 
-// begin records that a listing begins. done records that it has ended, even if it failed.
-func (g *listingLog) begin() (done func()) {
+// begin records that a listing begins. done records that it has ended, even if it failed; listed says that it has the tools.
+func (g *listingLog) begin() (done func(listed bool)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.begun++
 	this := g.begun
-	return func() {
+	return func(listed bool) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.done = this
+		if listed {
+			g.listed = this
+		}
 		close(g.changed)
 		g.changed = make(chan struct{})
 	}
@@ -143,6 +147,13 @@ func (g *listingLog) lastEnded() (number uint64, changed <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.done, g.changed
+}
+
+// hasListed reports whether a listing from that number on has listed the tools.
+func (g *listingLog) hasListed(number uint64) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.listed >= number
 }
 
 // recordMistake records that a text of the server was wrong.

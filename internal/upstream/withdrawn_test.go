@@ -171,17 +171,18 @@ func TestAnAwaitedListHasWhatTheServerOffersNow(t *testing.T) {
 		mcp.AddTool(s, &mcp.Tool{Name: name}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
 			return nil, nil, nil
 		})
-		f.AwaitList(wait.Context(t), "one")
-		if offer := f.Offers()[0]; !offersTool(&offer, name) {
+		listed := f.AwaitList(wait.Context(t), "one")
+		if offer := f.Offers()[0]; !listed || !offersTool(&offer, name) {
 			t.Errorf("the list lacks %s: %s", name, offer.Tools)
 		}
 	}
-	f.AwaitList(wait.Context(t), "two") // which is not there
+	if f.AwaitList(wait.Context(t), "two") {
+		t.Error("the list of a server that is not there is listed")
+	}
 	hangs.Store(true)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	f.AwaitList(ctx, "one")
-	if ctx.Err() == nil {
+	if f.AwaitList(ctx, "one") || ctx.Err() == nil {
 		t.Error("a list is awaited that the server has not given")
 	}
 }

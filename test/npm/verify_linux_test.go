@@ -40,7 +40,7 @@ func TestRealServersAreVerifiedInWallsAndChangeNothing(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=30m", fmt.Sprint("-update-reports=", *updateReports))
 		cmd.SysProcAttr, cmd.Env = system.InOwnNetwork(), append(os.Environ(), inOwnNetwork+"=1", "HOME="+homeWithFiles(t))
 		out, err := exec.CommandContext(t.Context(), "go", "env", "GOCACHE", "GOMODCACHE").Output() // of the home of this process
-		folders := strings.Fields(string(out))
+		folders := strings.Split(strings.TrimSpace(string(out)), "\n")
 		if err != nil || len(folders) != 2 {
 			t.Fatalf("go env: %v: %s", err, out)
 		}

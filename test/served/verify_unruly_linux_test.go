@@ -51,7 +51,7 @@ func TestAToolThatChangesWhileItIsVerifiedHasAVoidReport(t *testing.T) {
 	lab := httptest.NewServer(fakeserver.New([]string{"unruly"}))
 	t.Cleanup(lab.Close)
 	for server, row := range map[string]string{
-		"program": `program: {transport: stdio, dir: work, command: [FAKE, unruly]}`,
+		"program": `program: {transport: stdio, dir: work, command: [FAKE, unruly], env: {WRITTEN: written.txt}}`,
 		"hosted":  `hosted: {transport: http, url: "` + lab.URL + `/mcp", verify: {environment: test}}`,
 	} {
 		dir := rig.LayOut(t, rig.Fakes(row)+"-- work/note.txt --\nmine\n"+shippedPolicies(t)+keepsOutWhatWasSeen)

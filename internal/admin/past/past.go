@@ -299,7 +299,7 @@ func changeAfter(changes []memory.ServedChange, last, ok time.Time) *ChangeRow {
 		c := &changes[i]
 		switch {
 		case !c.At.After(last) || !c.At.Before(ok) || c.At.Sub(last) > changeTime:
-		case found == nil, found.File == "" && c.File != "" && c.At.Sub(found.At) <= reloadTime:
+		case found == nil, found.What == "reload" && c.File != "" && c.At.Sub(found.At) <= reloadTime:
 			found = c
 		}
 	}

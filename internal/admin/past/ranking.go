@@ -323,8 +323,11 @@ func (x *RankingSuggestion) Propose(ctx context.Context, text []byte, try func(n
 		return err
 	}
 	if t.Aside() == nil || len(t.Faults) > 0 {
-		return switchboard.Refuse(switchboard.CodeConfig, "the file with the new ranking has faults: %s", strings.Join(t.Faults, "\n"))
+		faults := cmp.Or(strings.Join(t.Faults, "\n"), "other files of the configuration have them; switchboard validate names them")
+		return switchboard.Refuse(switchboard.CodeConfig, "the file with the new ranking has faults: %s", faults)
 	}
+	ctx, cancel := context.WithTimeout(ctx, claimTime)
+	defer cancel()
 	claims := x.claimsAbout(ctx, t.Aside(), t.Tasks, t.Untried == 0)
 	if len(claims) == 0 {
 		return nil
@@ -335,6 +338,9 @@ func (x *RankingSuggestion) Propose(ctx context.Context, text []byte, try func(n
 	}}
 	return nil
 }
+
+// claimTime bounds how long the tasks of a tenant are looked at.
+const claimTime = 5 * time.Second
 
 // claimsAbout returns what the change does: which tools then serve the requirements, which other tools tasks get or lose, and that nothing else changes. It
 // returns nil if no task would be served by a server of the suggestion, and says so in the rows. changed are the tasks with other tools; whole says that there are
@@ -348,6 +354,10 @@ func (x *RankingSuggestion) claimsAbout(ctx context.Context, after *change.TaskS
 	}
 	named := map[switchboard.TaskID][]string{}
 	for _, task := range after.Tasks(x.Tenant) {
+		if ctx.Err() != nil {
+			whole = false // the other tasks were not looked at
+			break
+		}
 		known := map[string]bool{}
 		for _, r := range after.Look(ctx, x.Tenant, task).Requirements {
 			row := rows[r.Name]

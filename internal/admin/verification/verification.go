@@ -49,10 +49,11 @@ type Options struct {
 	// Tools returns the tools that a server offers and that are let in or wait for that, sorted by name.
 	Tools func(switchboard.ServerID) []KnownTool
 
-	// Served calls the servers that serve clients. Offer returns what one of them offers, nil if it has never answered; again says that it is listed again first. Wrap puts policy, limits and receipts around a Caller; walled says that nothing is behind the walls of the program, so that
+	// Served calls the servers that serve clients. Offer returns what one of them offers, nil if it has never answered; Relist lists that again first, and says whether it could. Wrap puts policy, limits and receipts around a Caller; walled says that nothing is behind the walls of the program, so that
 	// no person need be asked or told, and nothing is paid.
 	Served switchboard.Caller
-	Offer  func(ctx context.Context, id switchboard.ServerID, again bool) *switchboard.Offer
+	Offer  func(id switchboard.ServerID) *switchboard.Offer
+	Relist func(ctx context.Context, id switchboard.ServerID) (is *switchboard.Offer, listed bool)
 	Wrap   func(next switchboard.Caller, walled bool) switchboard.Caller
 
 	// Judgment returns what policy needs to judge a call of a tool.
@@ -190,7 +191,7 @@ func (v *Verifier) Start(id switchboard.ServerID, tool, by string) (Progress, er
 	}
 	begun := *p
 	v.o.Work(func() {
-		ctx, cancel := context.WithTimeout(v.o.Stopping, startTime+time.Duration(len(tools))*limitsOf(s).Bounded().Time)
+		ctx, cancel := context.WithTimeout(v.o.Stopping, startTime+time.Duration(len(tools))*(limitsOf(s).Bounded().Time+bench.ListTime))
 		defer cancel()
 		problem := v.verify(ctx, s, tools, by)
 		v.mu.Lock()
@@ -301,32 +302,35 @@ func (v *Verifier) verifyTool(ctx context.Context, s *switchboard.Server, t *Kno
 		subject.Definition, subject.Digest = definition, digest
 		o.Caller, o.Walls, o.Place, o.Canaries, o.Mask, o.Inspect = b, b.Walls(), b.Place(known), b.Canaries(), b.Mask, b.Inspect
 	case leave != verify.LeaveNone:
-		o.Caller, was = v.o.Served, v.o.Offer(ctx, s.ID, false)
+		o.Caller, was = v.o.Served, v.o.Offer(s.ID)
 	}
 	o.Wrap = func(next switchboard.Caller) switchboard.Caller { return v.o.Wrap(next, o.Leave == verify.LeaveWalls) }
 	o.Why = why
 	r := verify.Verify(ctx, subject, t.Tool, o)
-	changed := false
+	changed, listed := false, true
 	switch o.Leave {
 	case verify.LeaveNone:
 	case verify.LeaveWalls:
-		changed = b.Changed(ctx, t.ID.Name, s.Admission.Volatile)
+		changed, listed = b.HasChanged(ctx, t.ID.Name, s.Admission.Volatile)
 	default:
-		changed = v.hasChanged(ctx, s, t, was)
+		changed, listed = v.hasChanged(ctx, s, t, was)
 	}
-	if changed {
+	switch {
+	case changed:
 		r.MakeVoid("the server has changed the tool during the verification")
+	case !listed && r.Verified: // what was found against the tool stands
+		r.MakeVoid("its tools could not be listed again, so nobody knows whether the server has changed the tool during the verification")
 	}
 	return r
 }
 
 // hasChanged reports whether a server that serves clients offers another definition of the tool by now, or another one is let in. was is what it offered at first.
-func (v *Verifier) hasChanged(ctx context.Context, s *switchboard.Server, t *KnownTool, was *switchboard.Offer) bool {
-	is := v.o.Offer(ctx, s.ID, true)
+func (v *Verifier) hasChanged(ctx context.Context, s *switchboard.Server, t *KnownTool, was *switchboard.Offer) (changed, listed bool) {
+	is, listed := v.o.Relist(ctx, s.ID)
 	if was == nil || is == nil || bench.Differs(was, is, t.ID.Name, s.Admission.Volatile) {
-		return true
+		return true, listed
 	}
-	return !slices.ContainsFunc(v.o.Tools(s.ID), func(o KnownTool) bool { return o.ID == t.ID && o.Digest == t.Digest && !o.Changed })
+	return !slices.ContainsFunc(v.o.Tools(s.ID), func(o KnownTool) bool { return o.ID == t.ID && o.Digest == t.Digest && !o.Changed }), listed
 }
 
 // Believe makes a report count: for its server, its tool, and the definition that it is about.

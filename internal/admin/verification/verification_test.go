@@ -32,8 +32,9 @@ func verifierOf(t *testing.T, s *switchboard.Server, tools ...KnownTool) (*Verif
 		Served: switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
 			return switchboard.Result{JSON: []byte(`{"content":[]}`)}, nil
 		}),
-		Offer: func(context.Context, switchboard.ServerID, bool) *switchboard.Offer { return offerOf(tools...) },
-		Wrap:  same, Judgment: func(*switchboard.Tool) *switchboard.Judgment { return nil },
+		Offer:  func(switchboard.ServerID) *switchboard.Offer { return offerOf(tools...) },
+		Relist: func(context.Context, switchboard.ServerID) (*switchboard.Offer, bool) { return offerOf(tools...), true },
+		Wrap:   same, Judgment: func(*switchboard.Tool) *switchboard.Judgment { return nil },
 		Book:    evidence.New(evidence.Options{Store: store.NewMemory(), Key: switchboard.NewSecret("key"), Log: log}),
 		Archive: func([]byte) {},
 		Record: func(_ context.Context, r *receipt.Receipt) (string, error) {
@@ -106,23 +107,20 @@ func TestAReportOnAHostedToolIsVoidIfItsServerOffersAnotherDefinitionAfterwards(
 	renamed := toolOf("look", true)
 	renamed.Tool = &switchboard.Tool{ID: look.ID, Definition: []byte(`{"name":"look","description":"Looks at more.","inputSchema":{"type":"object"}}`)}
 	for _, tt := range []struct {
-		about string
-		after *switchboard.Offer
-		void  bool
+		about  string
+		after  *switchboard.Offer
+		listed bool
+		void   bool
 	}{
-		{"the same", offerOf(look), false},
-		{"the same beside another tool", offerOf(look, toolOf("peek", true)), false},
-		{"another definition", offerOf(renamed), true},
-		{"no such tool", offerOf(toolOf("peek", true)), true},
-		{"nothing at all", nil, true},
+		{"the same", offerOf(look), true, false},
+		{"the same beside another tool", offerOf(look, toolOf("peek", true)), true, false},
+		{"another definition", offerOf(renamed), true, true},
+		{"no such tool", offerOf(toolOf("peek", true)), true, true},
+		{"nothing at all", nil, true, true},
+		{"what it offered before, since its tools could not be listed", offerOf(look), false, true},
 	} {
 		v, _ := verifierOf(t, &hosted, look)
-		v.o.Offer = func(_ context.Context, _ switchboard.ServerID, again bool) *switchboard.Offer {
-			if again {
-				return tt.after
-			}
-			return offerOf(look)
-		}
+		v.o.Relist = func(context.Context, switchboard.ServerID) (*switchboard.Offer, bool) { return tt.after, tt.listed }
 		if _, err := v.Start("a", "", "ann"); err != nil {
 			t.Fatal(err)
 		}

@@ -34,7 +34,9 @@ import (
 
 const (
 	startTime = 30 * time.Second // until the program has answered
-	listTime  = 2 * time.Second  // for a list at the end; a program that does not answer has been judged for that already
+
+	// ListTime is how long RelistOffer waits.
+	ListTime = 5 * time.Second
 )
 
 // Options are what a bench needs from the running Switchboard.
@@ -292,19 +294,23 @@ func (b *Bench) Names() (names []string) {
 	return slices.Compact(names)
 }
 
-// Changed lists the offer of the program again, because a program need not announce a change, and reports whether it offers another definition of the tool than at first.
-func (b *Bench) Changed(ctx context.Context, name string, volatile []string) bool {
-	is := OfferOf(ctx, b.Fleet, b.offer.Server, true)
-	return is == nil || Differs(&b.offer, is, name, volatile)
+// HasChanged lists the offer of the program again, because a program need not announce a change, and reports whether it offers another definition of the tool than at first. If the tools
+// could not be listed, the last known offer counts, and listed is false.
+func (b *Bench) HasChanged(ctx context.Context, name string, volatile []string) (changed, listed bool) {
+	is, listed := RelistOffer(ctx, b.Fleet, b.offer.Server)
+	return is == nil || Differs(&b.offer, is, name, volatile), listed
 }
 
-// OfferOf returns what a server offers; nil if it has never answered. again says that the offer is listed again first; if the server does not answer soon, the last known one counts.
-func OfferOf(ctx context.Context, f *upstream.Fleet, id switchboard.ServerID, again bool) *switchboard.Offer {
-	if again {
-		listing, cancel := context.WithTimeout(ctx, listTime)
-		defer cancel()
-		f.AwaitList(listing, id)
-	}
+// RelistOffer lists the offer of a server again, and returns it as FindOffer does. listed reports whether the tools were listed in time.
+func RelistOffer(ctx context.Context, f *upstream.Fleet, id switchboard.ServerID) (is *switchboard.Offer, listed bool) {
+	ctx, cancel := context.WithTimeout(ctx, ListTime)
+	defer cancel()
+	listed = f.AwaitList(ctx, id)
+	return FindOffer(f, id), listed
+}
+
+// FindOffer returns what a server offers; nil if it has never answered.
+func FindOffer(f *upstream.Fleet, id switchboard.ServerID) *switchboard.Offer {
 	for _, o := range f.Offers() {
 		if o.Server == id {
 			return &o
