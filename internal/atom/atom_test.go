@@ -288,9 +288,9 @@ func TestAnAtomIsFreshAsLongAsTheSmallerOfItsTimesSays(t *testing.T) {
 	} {
 		inWorld(t, func(t *testing.T, w *world) {
 			p := w.replica(account("a", tt.freshFor, tt.every))
-			at := time.Now()
 			p.Due(t.Context(), "a")
-			w.lose("a") // no later probe has a result
+			at := time.Now() // if the schedule has probed it just before, the probe waited for a rest
+			w.lose("a")      // no later probe has a result
 			for d, want := range map[time.Duration]capability.State{tt.want: capability.Fresh, tt.want + 1: capability.Stale} {
 				time.Sleep(time.Until(at.Add(tt.want - time.Second)))
 				synctest.Wait()
