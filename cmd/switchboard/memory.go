@@ -311,15 +311,11 @@ func (c *suggestRankingCmd) propose(ctx context.Context, io streams, x *past.Ran
 	}
 	d := x.Proposal.Draft
 	d.Note = cmp.Or(c.Note, d.Note)
-	p, err := c.sendProposal(ctx, io, proposalsPath, d)
+	v, err := c.makeProposal(ctx, io, d)
 	if err != nil || c.JSON {
 		return err
 	}
-	v, err := c.readProposal(ctx, p.ID)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(io.out, "%s\nnothing is in force yet. Another person looks, and says yes: switchboard proposals approve %s\nthen: switchboard proposals apply %[2]s\n", strings.TrimRight(v.Text, "\n"), p.ID)
+	_, err = fmt.Fprintf(io.out, "%s\nnothing is in force yet. Another person looks, and says yes: switchboard proposals approve %s\nthen: switchboard proposals apply %[2]s\n", strings.TrimRight(v.Text, "\n"), v.ID)
 	return err
 }
 

@@ -76,16 +76,21 @@ func (c *proposalsCreateCmd) Run(ctx context.Context, io streams) error {
 	if err != nil {
 		return usageError{err}
 	}
-	p, err := c.sendProposal(ctx, io, proposalsPath, d)
+	v, err := c.makeProposal(ctx, io, d)
 	if err != nil || c.JSON {
-		return err
-	}
-	v, err := c.readProposal(ctx, p.ID)
-	if err != nil {
 		return err
 	}
 	_, err = fmt.Fprint(io.out, v.Text)
 	return err
+}
+
+// makeProposal makes a proposal, and returns it as people read it. With --json it prints the answer instead.
+func (f *serverFlags) makeProposal(ctx context.Context, io streams, d any) (v proposal.View, err error) {
+	p, err := f.sendProposal(ctx, io, proposalsPath, d)
+	if err != nil || f.JSON {
+		return v, err
+	}
+	return f.readProposal(ctx, p.ID)
 }
 
 // sendProposal sends a step, and returns what has become of the proposal. With --json it prints that.

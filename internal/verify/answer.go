@@ -130,7 +130,7 @@ func outputMisfit(ctx context.Context, c *switchboard.Call, r switchboard.Result
 	return ""
 }
 
-// stacks find what programs print when they fail where nobody has expected it.
+// stacks find the stack traces that programs print.
 var stacks = regexp.MustCompile(`Traceback \(most recent call last\)` +
 	`|goroutine \d+ \[running\]` +
 	`|(?:\n|\\n)\s+at (?:[^\n\\]{0,200} \()?(?:file://|node:|/|[A-Za-z]:\\)[^\n\\)]{1,300}:\d+:\d+\)?` +

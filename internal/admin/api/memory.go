@@ -35,7 +35,7 @@ func (in *rememberedTool) id() switchboard.ToolID {
 	return switchboard.ToolID{Server: in.Server, Name: in.Tool}
 }
 
-// memoryRoutes are the routes about what receipts say over days.
+// memoryRoutes answer from the memory of tools.
 type memoryRoutes struct{ *API }
 
 func (a memoryRoutes) add() {

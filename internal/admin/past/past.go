@@ -91,7 +91,7 @@ func figuresOf(t *memory.Totals) Figures {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// MissingDays are the days of which an answer lacks something.
+// MissingDays are the days that an answer does not count in full.
 type MissingDays struct {
 	Unreadable []string `json:"unreadable" doc:"Days of which calls are missing, because a page of the memory was damaged. switchboard memory rebuild counts them again, if none of their receipts was removed."`
 	Crowded    []string `json:"crowded" doc:"Days on which the tenant called more tools than are kept: not all tools of these days were kept."`
