@@ -22,6 +22,9 @@ const (
 
 	// touchRetry is how long a run does without the store after it has failed, where nothing depends on the answer.
 	touchRetry = time.Second
+
+	// touchRefresh is how often the bits are read for receipts alone. To read them for each call would cost more than the call.
+	touchRefresh = time.Second
 )
 
 // touchState is what this process knows of the bits of one run. The zero value knows nothing.
@@ -34,6 +37,7 @@ type touchState struct {
 	version atomic.Uint64 // of the value in the store; 0 if none is known
 
 	renewed atomic.Int64 // unix nanoseconds when the value was last written, or read to be written
+	read    atomic.Int64 // unix nanoseconds when the bits of other processes were last read
 	failed  atomic.Int64 // unix nanoseconds when the store failed last
 }
 
@@ -57,16 +61,21 @@ func (f *runFlows) Has(bits switchboard.FlowBits) bool {
 	return f.touched.known().Has(bits) && f.touched.unsaved.Load() == 0
 }
 
-// Known implements switchboard.RunFlows. It reads the store, unless the run has touched everything.
+// Known implements switchboard.RunFlows. It reads the store, unless the run has touched everything, or nothing depends on the
+// answer and the store was just read.
 func (f *runFlows) Known(ctx context.Context, must bool) (switchboard.Touched, error) {
 	r := (*Run)(f)
 	known := r.touched.known()
 	if known == switchboard.Touches {
 		return switchboard.Touched{Bits: known, Known: true}, nil
 	}
+	if !must && since(&r.touched.read) < touchRefresh {
+		return switchboard.Touched{Bits: known}, nil
+	}
 	err := boundUnless(ctx, r, must, func(ctx context.Context) error { return readTouched(ctx, r) })
 	switch {
 	case err == nil:
+		r.touched.read.Store(time.Now().UnixNano())
 		return switchboard.Touched{Bits: r.touched.known(), Known: true}, nil
 	case must:
 		return switchboard.Touched{}, touchNeeded(err)
@@ -105,7 +114,7 @@ func boundUnless(ctx context.Context, r *Run, must bool, do func(context.Context
 	if must {
 		return do(ctx)
 	}
-	if time.Now().UnixNano()-r.touched.failed.Load() < int64(touchRetry) {
+	if since(&r.touched.failed) < touchRetry {
 		return errTouchLater
 	}
 	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
@@ -115,6 +124,11 @@ func boundUnless(ctx context.Context, r *Run, must bool, do func(context.Context
 		r.touched.failed.Store(time.Now().UnixNano())
 	}
 	return err
+}
+
+// since returns the time since an instant in unix nanoseconds.
+func since(instant *atomic.Int64) time.Duration {
+	return time.Duration(time.Now().UnixNano() - instant.Load())
 }
 
 // touchNeeded returns the refusal of a call that needs to know, or to set, what its run has touched.

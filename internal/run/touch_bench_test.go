@@ -85,30 +85,47 @@ func TestACallWithoutAFlowCostsNothingMore(t *testing.T) {
 	}
 }
 
-// One touch is one operation of the store, and a call that carries data out is one until the run has touched both.
+// One touch is one operation of the store. A call that carries data out is one only if the last was a second ago, until the run has
+// touched both. If a rule may read what was touched, the store is asked each time.
 func TestAFlowCostsTheStoreAsLittleAsItCan(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newFlowPath(t, switchboard.Autopilot)
-		for _, step := range []struct {
-			bits switchboard.FlowBits
-			want string
-		}{
-			{switchboard.Carries, "1 reads, 0 writes"},
-			{switchboard.Sees, "0 reads, 1 writes"},
-			{switchboard.Sees, "0 reads, 0 writes"},
-			{switchboard.Carries, "1 reads, 0 writes"},
-			{switchboard.Brings, "0 reads, 1 writes"},
-			{switchboard.Carries, "0 reads, 0 writes"},
-		} {
-			if _, err := p.whole.Call(t.Context(), p.call(step.bits)); err != nil {
-				t.Fatal(err)
+	const none, read, write = "0 reads, 0 writes", "1 reads, 0 writes", "0 reads, 1 writes"
+	steps := []struct {
+		after             time.Duration
+		bits              switchboard.FlowBits
+		autopilot, assist string
+	}{
+		{0, switchboard.Carries, read, read},
+		{touchRefresh - 1, switchboard.Carries, none, read},
+		{1, switchboard.Carries, read, read},
+		{0, switchboard.Sees, write, write},
+		{0, switchboard.Sees, none, none},
+		{0, switchboard.Carries, none, read},
+		{0, switchboard.Brings, write, write},
+		{touchRefresh, switchboard.Carries, none, none},
+	}
+	for _, mode := range []switchboard.Mode{switchboard.Autopilot, switchboard.Assist} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newFlowPath(t, mode)
+			for i, step := range steps {
+				time.Sleep(step.after)
+				if _, err := p.whole.Call(t.Context(), p.call(step.bits)); err != nil {
+					t.Fatal(err)
+				}
+				want := step.autopilot
+				if mode == switchboard.Assist {
+					want = step.assist
+				}
+				if took := p.store.took(); took != want {
+					t.Errorf("mode %s, step %d: %s took %s, want %s", mode, i, step.bits, took, want)
+				}
 			}
-			if took := p.store.took(); took != step.want {
-				t.Errorf("%s took %s, want %s", step.bits, took, step.want)
-			}
-		}
-	})
+			time.Sleep(time.Minute) // the policy's idle goroutines end
+		})
+	}
 }
+
+// touchRefresh is that of the package.
+const touchRefresh = time.Second
 
 // BenchmarkFlows measures a call through policy, with the shipped policies: by policy alone, and with flows.
 func BenchmarkFlows(b *testing.B) {

@@ -103,7 +103,7 @@ type RunFlows interface {
 	Has(bits FlowBits) bool
 
 	// Known returns everything that the run has touched, on any replica. If it cannot be known now, the error is a *Error. Without
-	// must there is no error: what this process alone knows is returned, and Known is not set.
+	// must there is no error: what this process knows may be returned, which can be a second old. Then Known is not set.
 	Known(ctx context.Context, must bool) (Touched, error)
 
 	// Touch remembers the bits. When it returns nil, Known returns them on every replica. If they cannot be remembered so, the error is
