@@ -19,6 +19,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/idleconn"
+	"github.com/summit-switchboard/switchboard/internal/post"
 	"github.com/summit-switchboard/switchboard/internal/signin"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -110,11 +111,15 @@ func ServesTLS(a *App) (agents, officers bool) {
 func (a *App) Serve(ctx context.Context) error {
 	idle := idleconn.New(connlimit.New(a.listener), idleconn.Options{May: connlimit.IsKnown, Timeout: idleTimeout, Kept: a.memory.FreeSoon})
 	defer idle.Close() //nolint:errcheck // the server closes it unless it could not serve
+	posts := post.New(idle, post.Options{
+		Handler: a.gateway, Log: a.log, HeadTimeout: headerTimeout, IdleTimeout: idleTimeout,
+		Context: func(c net.Conn) context.Context { return connContext(context.Background(), c) },
+	})
 	s := a.newHTTPServer(a.gateway)
 	s.ConnState = idle.Observe
-	served := make(chan error, 2)
-	go func() { served <- s.Serve(idle) }()
-	go func() { served <- s.Serve(idle.Returned()) }()
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(posts.Others()) }()
+	go posts.Serve()
 	select {
 	case err := <-served:
 		return err
@@ -132,13 +137,11 @@ func (a *App) Serve(ctx context.Context) error {
 	}
 	last, cancel := context.WithTimeout(a.grace.ctx, lastResponses)
 	defer cancel()
-	if err := s.Shutdown(last); err != nil {
+	if err := errors.Join(posts.Shutdown(last), s.Shutdown(last)); err != nil {
 		_ = s.Close() // also the connections of clients that have not read their answer
 	}
-	for range 2 {
-		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-			return err
-		}
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return err
 	}
 	return nil
 }

@@ -72,21 +72,19 @@ func New(l net.Listener, o Options) *Keeper {
 	return k
 }
 
-// Accept implements net.Listener.
+// Accept implements net.Listener. The connection is a *Conn.
 func (k *Keeper) Accept() (net.Conn, error) {
 	c, err := k.Listener.Accept()
-	if err != nil || k.poll == nil {
-		return c, err
-	}
-	s, ok := c.(syscall.Conn)
-	if !ok {
-		return c, nil
-	}
-	descriptor, err := s.SyscallConn()
 	if err != nil {
-		return c, nil // reading it fails too
+		return nil, err
 	}
-	kc := &Conn{Conn: c, keeper: k, descriptor: descriptor}
+	kc := &Conn{Conn: c, keeper: k}
+	if s, ok := c.(syscall.Conn); ok && k.poll != nil {
+		kc.descriptor, _ = s.SyscallConn() // if it fails, reading fails too
+	}
+	if kc.descriptor == nil {
+		return kc, nil
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.addOpen(kc)
@@ -245,8 +243,9 @@ type Conn struct {
 	net.Conn // what the listener accepted
 
 	keeper     *Keeper
-	descriptor syscall.RawConn
+	descriptor syscall.RawConn // nil if the connection cannot be kept
 	memo       any
+	unread     []byte
 	idleFrom   time.Time // since when the connection is kept; guarded by keeper.mu
 
 	mu    sync.Mutex
@@ -273,6 +272,12 @@ func (c *Conn) Memo(create func() any) any {
 	}
 	return c.memo
 }
+
+// MayBeKept reports whether the connection will be kept when it is idle.
+func (c *Conn) MayBeKept() bool { return c.descriptor != nil && c.keeper.options.May(c.Conn) }
+
+// Unread lets the next Read return b first: bytes of the connection that were read before net/http gets it.
+func (c *Conn) Unread(b []byte) { c.unread = b }
 
 // interrupt ends the wait of net/http if the connection has been waiting for an interval.
 func (c *Conn) interrupt() {
@@ -304,8 +309,23 @@ func (c *Conn) SetReadDeadline(t time.Time) error {
 	return c.Conn.SetReadDeadline(t)
 }
 
+// ReadFirst is Read of the first bytes of a request, for a server that is not net/http. The Keeper may interrupt it. It returns
+// io.EOF then, and Close keeps the connection.
+func (c *Conn) ReadFirst(p []byte) (int, error) {
+	c.mu.Lock()
+	c.state, c.seen = waiting, false
+	c.mu.Unlock()
+	n, err := c.Conn.Read(p)
+	return c.endWait(n, err, time.Time{})
+}
+
 // Read implements net.Conn.
 func (c *Conn) Read(p []byte) (int, error) {
+	if len(c.unread) > 0 {
+		n := copy(p, c.unread)
+		c.unread = c.unread[n:]
+		return n, nil
+	}
 	c.mu.Lock()
 	if c.state == armed && len(p) == bufferSize {
 		c.state, c.seen = waiting, false
@@ -314,13 +334,19 @@ func (c *Conn) Read(p []byte) (int, error) {
 	}
 	c.mu.Unlock()
 	n, err := c.Conn.Read(p)
+	return c.endWait(n, err, time.Now().Add(c.keeper.options.Timeout))
+}
+
+// endWait returns the result of a Read of the connection below. If the Keeper has interrupted it, it sets the deadline anew, and
+// returns io.EOF unless a request has begun.
+func (c *Conn) endWait(n int, err error, deadline time.Time) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.state != leaving {
 		c.state = busy
 		return n, err
 	}
-	_ = c.Conn.SetReadDeadline(time.Now().Add(c.keeper.options.Timeout)) // it fails if c is closed, as the next Read will
+	_ = c.Conn.SetReadDeadline(deadline) // it fails if c is closed, as the next Read will
 	if n == 0 && isTimeout(err) {
 		c.state = left
 		return 0, io.EOF

@@ -1,0 +1,230 @@
+package post
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/idleconn"
+)
+
+// bufferSize is how many bytes a plain request may have. A longer one takes so long that net/http makes no difference.
+const bufferSize = 8 << 10
+
+// partWait is how long the rest of a request may take to arrive. Some clients send head and body in two writes. net/http knows
+// how long to wait for all others.
+const partWait = 50 * time.Millisecond
+
+var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
+
+// A conn is a connection from when the Keeper accepts it until it ends, or until the Keeper or net/http gets it.
+type conn struct {
+	s  *Server
+	rw *idleconn.Conn
+
+	pattern  *http.Request // each request is a copy
+	last     *head         // of the request before
+	response response
+
+	buffer *[bufferSize]byte
+	unread []byte  // of buffer: what the client has sent and no request holds
+	next   [1]byte // what the watch has read of the next request
+
+	mu      sync.Mutex
+	ended   bool               // no further request may begin
+	waiting bool               // for a request
+	turn    uint64             // is odd while the handler runs, and counts the requests
+	seen    uint64             // the turn when the server looked last
+	cancel  context.CancelFunc // of the request
+	watch   chan struct{}      // is closed when the watch for the client's end is over; nil if there is none
+	early   bool               // next holds a byte
+}
+
+// serve answers requests until another must have the connection.
+func (c *conn) serve() {
+	c.buffer = buffers.Get().(*[bufferSize]byte)
+	defer func() { buffers.Put(c.buffer) }()
+	for first := true; ; first = false {
+		h, size, body, is := c.read(first)
+		switch is {
+		case incomplete:
+			_ = c.rw.Close() // if the Keeper has interrupted the wait, it keeps the connection
+			return
+		case other:
+			c.rw.Unread(bytes.Clone(c.unread))
+			c.s.handOver(c)
+			return
+		}
+		text, rest := c.unread[size:size+body], c.unread[size+body:]
+		c.last = h
+		if !c.answer(text) {
+			_ = c.rw.Close()
+			return
+		}
+		c.unread = c.buffer[:copy(c.buffer[:], rest)]
+		if c.early {
+			c.unread, c.early = append(c.unread, c.next[0]), false
+		}
+	}
+}
+
+// read waits for a request, and reads the whole of it. It returns incomplete if no request comes.
+func (c *conn) read(first bool) (h *head, size, body int, is form) {
+	if len(c.unread) == 0 && !c.wait(first) {
+		return nil, 0, 0, incomplete
+	}
+	for timed := false; ; {
+		h, size, body, is = readHead(c.unread, c.last)
+		if is == plain && size+body > bufferSize || is == incomplete && len(c.unread) == bufferSize {
+			is = other
+		}
+		if is == other || is == plain && size+body <= len(c.unread) {
+			if timed {
+				_ = c.rw.SetReadDeadline(time.Time{})
+			}
+			return h, size, body, is
+		}
+		if !timed {
+			timed = true
+			_ = c.rw.SetReadDeadline(time.Now().Add(partWait))
+		}
+		n, err := c.rw.Read(c.buffer[len(c.unread):])
+		c.unread = c.buffer[:len(c.unread)+n]
+		if err != nil { // net/http waits longer, or finds out what is wrong
+			_ = c.rw.SetReadDeadline(time.Time{})
+			return nil, 0, 0, other
+		}
+	}
+}
+
+// wait waits for the first bytes of a request.
+func (c *conn) wait(first bool) bool {
+	c.mu.Lock()
+	ended := c.ended
+	c.waiting = !ended
+	c.mu.Unlock()
+	if ended {
+		return false
+	}
+	limit := time.Duration(0)
+	switch {
+	case first:
+		limit = c.s.options.HeadTimeout
+	case !c.rw.MayBeKept(): // else the Keeper takes it soon
+		limit = c.s.options.IdleTimeout
+	}
+	if limit > 0 {
+		_ = c.rw.SetReadDeadline(time.Now().Add(limit))
+	}
+	n, _ := c.rw.ReadFirst(c.buffer[:])
+	c.unread = c.buffer[:n]
+	if limit > 0 && n > 0 {
+		_ = c.rw.SetReadDeadline(time.Time{})
+	}
+	c.mu.Lock()
+	c.waiting = false
+	c.mu.Unlock()
+	return n > 0
+}
+
+// answer lets the handler answer the request with the head c.last and this body. It reports whether another may follow.
+func (c *conn) answer(body []byte) bool {
+	ctx, cancel := context.WithCancel(c.pattern.Context())
+	defer cancel()
+	r := c.pattern.WithContext(ctx)
+	r.URL, r.Host, r.Header, r.RequestURI = c.last.url, c.last.host, c.last.header, c.last.url.Path
+	r.Body, r.ContentLength = newBody(body), int64(len(body))
+	c.response.begin()
+	c.mu.Lock()
+	c.turn++
+	c.cancel = cancel
+	c.mu.Unlock()
+	c.s.lookSoon()
+	answered := c.callHandler(r)
+	cancel()
+	c.endWatch()
+	if !answered || !c.response.finish() {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.ended
+}
+
+// callHandler returns false if the handler has panicked: the client must not take what it got for a response.
+func (c *conn) callHandler(r *http.Request) (answered bool) {
+	defer func() {
+		if p := recover(); p != nil && p != http.ErrAbortHandler { //nolint:errorlint // the value itself, as in net/http
+			c.s.options.Log.Error("panic while serving", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
+	c.s.options.Handler.ServeHTTP(&c.response, r)
+	return true
+}
+
+// watchClient begins to watch for the end of the client, if the same request was in the handler's hands at the last look.
+func (c *conn) watchClient() (busy bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	busy = c.turn%2 == 1
+	if !busy || c.turn != c.seen || c.watch != nil || c.early {
+		c.seen = c.turn
+		return busy
+	}
+	over := make(chan struct{})
+	c.watch = over
+	cancel := c.cancel
+	go func() {
+		defer close(over)
+		n, err := c.rw.Read(c.next[:])
+		c.mu.Lock()
+		c.early = n > 0
+		c.mu.Unlock()
+		if err != nil { // the client is gone, or the request has ended, and then the context has too
+			cancel()
+		}
+	}()
+	return true
+}
+
+// endWatch ends the request for watchClient.
+func (c *conn) endWatch() {
+	c.mu.Lock()
+	c.turn++
+	over := c.watch
+	c.watch = nil
+	c.mu.Unlock()
+	if over != nil {
+		_ = c.rw.SetReadDeadline(time.Unix(1, 0))
+		<-over
+		_ = c.rw.SetReadDeadline(time.Time{})
+	}
+}
+
+// end lets no further request begin. force also cuts the one that is being answered.
+func (c *conn) end(force bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
+	if c.waiting || force {
+		_ = c.rw.Close()
+	}
+	if force && c.cancel != nil {
+		c.cancel()
+	}
+}
+
+// A requestBody is the body of a plain request.
+type requestBody struct{ bytes.Reader }
+
+func newBody(text []byte) *requestBody {
+	b := &requestBody{}
+	b.Reset(text)
+	return b
+}
+
+// Close implements io.Closer.
+func (*requestBody) Close() error { return nil }
