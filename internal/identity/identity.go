@@ -264,14 +264,25 @@ var proxyHeaders = []string{
 	"x-vercel-", "x-nf-", "x-render-", "x-railway-", "x-sucuri-", "cf-", "cdn-loop", "fly-", "fastly-", "akamai-", "incap-", "tailscale-", "ngrok-",
 }
 
+// proxyHeadersByLetter are the proxyHeaders by their first letter: each request of a keyless caller is checked.
+var proxyHeadersByLetter = func() (all ['z' + 1][]string) {
+	for _, f := range proxyHeaders {
+		all[f[0]] = append(all[f[0]], f)
+	}
+	return all
+}()
+
 // proxyHeader returns the name of a header that shows that a proxy forwarded the request.
 func proxyHeader(h http.Header) (string, bool) {
 	for name := range h {
-		lower := strings.ToLower(name)
-		if slices.ContainsFunc(proxyHeaders, func(f string) bool {
-			return lower == f || strings.HasSuffix(f, "-") && strings.HasPrefix(lower, f)
-		}) {
-			return name, true
+		first := byte(0)
+		if name != "" && name[0] <= 'z' {
+			first = name[0] | ('a' - 'A')
+		}
+		for _, f := range proxyHeadersByLetter[min(first, 'z')] {
+			if len(name) >= len(f) && strings.EqualFold(name[:len(f)], f) && (len(name) == len(f) || strings.HasSuffix(f, "-")) {
+				return name, true
+			}
 		}
 	}
 	return "", false

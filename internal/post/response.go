@@ -1,7 +1,6 @@
 package post
 
 import (
-	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -151,21 +150,18 @@ func (w *response) writeHead() {
 			w.header["Content-Type"] = []string{http.DetectContentType(body)}
 		}
 	}
-	b := fmt.Appendf(w.out[:0], "HTTP/1.1 %03d %s\r\n", w.status, http.StatusText(w.status))
-	if w.status == http.StatusOK {
-		b = append(w.out[:0], "HTTP/1.1 200 OK\r\n"...)
-	}
+	b := append(w.out[:0], "HTTP/1.1 "...)
+	b = append(strconv.AppendInt(b, int64(w.status), 10), ' ')
+	b = append(append(b, http.StatusText(w.status)...), "\r\n"...)
 	w.close = w.close || slices.ContainsFunc(w.header["Connection"], func(v string) bool { return strings.EqualFold(v, "close") })
 	var room [16]string
 	names := room[:0]
 	for name := range w.header {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		if name == "Content-Length" || name == "Transfer-Encoding" || name == "Connection" || strings.ContainsFunc(name, isOddInName) {
-			continue
+		if at, ok := slices.BinarySearch(names, name); !ok && isWritten(name) {
+			names = slices.Insert(names, at, name)
 		}
+	}
+	for _, name := range names {
 		for _, value := range w.header[name] {
 			b = append(append(b, name...), ": "...)
 			b = append(appendValue(b, value), "\r\n"...)
@@ -189,9 +185,23 @@ func (w *response) writeHead() {
 	w.appendBody(body)
 }
 
+// isWritten reports whether a header of the handler is written as it is: all but those that say how the response ends, and no name that is none.
+func isWritten(name string) bool {
+	switch name {
+	case "", "Content-Length", "Transfer-Encoding", "Connection":
+		return false
+	}
+	for i := range len(name) {
+		if isOddInName(rune(name[i])) {
+			return false
+		}
+	}
+	return true
+}
+
 // appendValue appends the value of a header. A line break in it would end the header.
 func appendValue(b []byte, value string) []byte {
-	if strings.ContainsAny(value, "\r\n") {
+	if strings.IndexByte(value, '\r') >= 0 || strings.IndexByte(value, '\n') >= 0 {
 		value = strings.NewReplacer("\r", " ", "\n", " ").Replace(value)
 	}
 	return append(b, value...)
