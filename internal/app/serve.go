@@ -110,8 +110,8 @@ func ServesTLS(a *App) (agents, officers bool) {
 // this happens within the configuration's grace; Stop gets the rest of that time.
 func (a *App) Serve(ctx context.Context) error {
 	idle := idleconn.New(connlimit.New(a.listener), idleconn.Options{May: connlimit.IsKnown, Timeout: idleTimeout, Kept: a.memory.FreeSoon})
-	defer idle.Close() //nolint:errcheck // the server closes it unless it could not serve
-	posts := post.New(idle, post.Options{
+	defer idle.Close() //nolint:errcheck // nothing is left of it
+	posts := post.New(post.Options{
 		Handler: a.gateway, Log: a.log, HeadTimeout: headerTimeout, IdleTimeout: idleTimeout,
 		Context: func(c net.Conn) context.Context { return connContext(context.Background(), c) },
 	})
@@ -119,7 +119,8 @@ func (a *App) Serve(ctx context.Context) error {
 	s.ConnState = idle.Observe
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(posts.Others()) }()
-	go posts.Serve()
+	go posts.Serve(idle)
+	go posts.Serve(idle.Returned())
 	select {
 	case err := <-served:
 		return err
@@ -137,6 +138,7 @@ func (a *App) Serve(ctx context.Context) error {
 	}
 	last, cancel := context.WithTimeout(a.grace.ctx, lastResponses)
 	defer cancel()
+	_ = idle.Close() // as the deferred one
 	if err := errors.Join(posts.Shutdown(last), s.Shutdown(last)); err != nil {
 		_ = s.Close() // also the connections of clients that have not read their answer
 	}

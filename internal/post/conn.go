@@ -7,8 +7,6 @@ import (
 	"runtime/debug"
 	"sync"
 	"time"
-
-	"github.com/summit-switchboard/switchboard/internal/idleconn"
 )
 
 // bufferSize is how many bytes a plain request may have. A longer one takes so long that net/http makes no difference.
@@ -20,10 +18,10 @@ const partWait = 50 * time.Millisecond
 
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
-// A conn is a connection from when the Keeper accepts it until it ends, or until the Keeper or net/http gets it.
+// A conn is a connection from when the Server accepts it until it ends or another gets it.
 type conn struct {
 	s  *Server
-	rw *idleconn.Conn
+	rw Conn
 
 	pattern  *http.Request // each request is a copy
 	last     *head         // of the request before
@@ -51,7 +49,7 @@ func (c *conn) serve() {
 		h, size, body, is := c.read(first)
 		switch is {
 		case incomplete:
-			_ = c.rw.Close() // if the Keeper has interrupted the wait, it keeps the connection
+			_ = c.rw.Close() // or, if it is idle, another gets it
 			return
 		case other:
 			c.rw.Unread(bytes.Clone(c.unread))
@@ -113,7 +111,7 @@ func (c *conn) wait(first bool) bool {
 	switch {
 	case first:
 		limit = c.s.options.HeadTimeout
-	case !c.rw.MayBeKept(): // else the Keeper takes it soon
+	case !c.rw.MayBeKept(): // else another gets it soon
 		limit = c.s.options.IdleTimeout
 	}
 	if limit > 0 {
@@ -165,14 +163,17 @@ func (c *conn) callHandler(r *http.Request) (answered bool) {
 	return true
 }
 
-// watchClient begins to watch for the end of the client, if the same request was in the handler's hands at the last look.
-func (c *conn) watchClient() (busy bool) {
+// watchClient begins to watch for the end of the client, if the handler has had the request since the last look. It reports whether
+// the server has to look again.
+func (c *conn) watchClient() (again bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	busy = c.turn%2 == 1
-	if !busy || c.turn != c.seen || c.watch != nil || c.early {
+	if c.turn%2 == 0 || c.watch != nil {
+		return false
+	}
+	if c.turn != c.seen {
 		c.seen = c.turn
-		return busy
+		return true
 	}
 	over := make(chan struct{})
 	c.watch = over
@@ -187,7 +188,7 @@ func (c *conn) watchClient() (busy bool) {
 			cancel()
 		}
 	}()
-	return true
+	return false
 }
 
 // endWatch ends the request for watchClient.

@@ -21,8 +21,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/summit-switchboard/switchboard/internal/idleconn"
 )
 
 // lookInterval is how often a Server looks for requests that take long: of those it watches the client.
@@ -47,9 +45,23 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// A Server serves the connections of a Keeper. An http.Server must serve Others. It is safe for concurrent use.
+// A Conn is a connection that another may get when it is idle; see package idleconn.
+type Conn interface {
+	net.Conn
+
+	// ReadFirst is Read of the first bytes of a request. It returns io.EOF if another gets the connection now: then Close gives it
+	// to that one.
+	ReadFirst(p []byte) (int, error)
+
+	// Unread lets the next Read return b first.
+	Unread(b []byte)
+
+	// MayBeKept reports whether another will get the connection when it is idle.
+	MayBeKept() bool
+}
+
+// A Server serves connections. An http.Server must serve Others. It is safe for concurrent use.
 type Server struct {
-	keeper  *idleconn.Keeper
 	options Options
 	others  chan net.Conn
 	done    chan struct{}
@@ -64,30 +76,22 @@ type Server struct {
 	work  sync.WaitGroup // of conns
 }
 
-// New returns a server of the connections that k accepts.
-func New(k *idleconn.Keeper, o Options) *Server {
-	s := &Server{keeper: k, options: o, others: make(chan net.Conn), done: make(chan struct{}), conns: map[*conn]struct{}{}}
+// New returns a server.
+func New(o Options) *Server {
+	s := &Server{options: o, others: make(chan net.Conn), done: make(chan struct{}), conns: map[*conn]struct{}{}}
 	s.timer = time.AfterFunc(time.Hour, s.look)
 	s.timer.Stop()
 	return s
 }
 
-// Serve accepts connections until Shutdown or Close.
-func (s *Server) Serve() {
-	var accepting sync.WaitGroup
-	for _, l := range []net.Listener{s.keeper, s.keeper.Returned()} {
-		accepting.Go(func() { s.accept(l) })
-	}
-	accepting.Wait()
-}
-
-func (s *Server) accept(l net.Listener) {
+// Serve accepts connections, which are Conns, until the listener is closed.
+func (s *Server) Serve(l net.Listener) {
 	for retry := minRetry; ; {
 		c, err := l.Accept()
 		switch {
 		case err == nil:
 			retry = minRetry
-			s.start(c.(*idleconn.Conn))
+			s.start(c.(Conn))
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
@@ -99,7 +103,7 @@ func (s *Server) accept(l net.Listener) {
 }
 
 // start serves a connection on a goroutine of its own.
-func (s *Server) start(rw *idleconn.Conn) {
+func (s *Server) start(rw Conn) {
 	c := newConn(s, rw)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,7 +121,7 @@ func (s *Server) start(rw *idleconn.Conn) {
 }
 
 // newConn returns the connection rw before its first request.
-func newConn(s *Server, rw *idleconn.Conn) *conn {
+func newConn(s *Server, rw Conn) *conn {
 	c := &conn{s: s, rw: rw}
 	c.pattern = (&http.Request{
 		Method: http.MethodPost, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, RemoteAddr: rw.RemoteAddr().String(),
@@ -155,9 +159,9 @@ func (l others) Close() error {
 	return nil
 }
 
-func (l others) Addr() net.Addr { return l.s.keeper.Addr() }
+func (l others) Addr() net.Addr { return &net.UnixAddr{Name: "post"} } // nobody dials it
 
-// lookSoon makes the server look for requests that take long, until there is none.
+// lookSoon makes the server look for requests that take long, until it watches the client of each request.
 func (s *Server) lookSoon() {
 	if !s.looking.Load() && s.looking.CompareAndSwap(false, true) {
 		s.timer.Reset(lookInterval)
@@ -175,21 +179,19 @@ func (s *Server) look() {
 	s.timer.Reset(lookInterval)
 }
 
-// watchClients reports whether any request is being answered.
-func (s *Server) watchClients() (busy bool) {
+// watchClients reports whether the server has to look again.
+func (s *Server) watchClients() (again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.conns {
-		busy = c.watchClient() || busy
+		again = c.watchClient() || again
 	}
-	return busy
+	return again
 }
 
-// Shutdown accepts no connections any more, closes those that wait for a request, and waits until the others have their response.
-// If ctx ends first, it cuts them, and returns the error of ctx.
+// Shutdown closes the connections that wait for a request, and waits until the others have their response. If ctx ends first, it
+// cuts them, and returns the error of ctx. The listeners must be closed before, and Others afterwards.
 func (s *Server) Shutdown(ctx context.Context) error {
-	_ = s.keeper.Close()
-	_ = s.Others().Close()
 	s.endAll(false)
 	ended := make(chan struct{})
 	go func() {
