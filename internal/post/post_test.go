@@ -468,6 +468,7 @@ func TestALongRequestEndsSoonAfterItsClient(t *testing.T) {
 		c.send(t, request(""))
 		_ = c.Close()
 		time.Sleep(time.Minute)
+		f.stop()
 		if took == 0 || took > 100*time.Millisecond {
 			t.Errorf("it ended after %s", took)
 		}
