@@ -117,10 +117,10 @@ func (a *App) Serve(ctx context.Context) error {
 	})
 	s := a.newHTTPServer(a.gateway)
 	s.ConnState = idle.Observe
-	served := make(chan error, 1)
+	served := make(chan error, 3)
 	go func() { served <- s.Serve(posts.Others()) }()
-	go posts.Serve(idle)
-	go posts.Serve(idle.Returned())
+	go func() { served <- posts.Serve(idle) }()
+	go func() { served <- posts.Serve(idle.Returned()) }()
 	select {
 	case err := <-served:
 		return err
@@ -142,8 +142,10 @@ func (a *App) Serve(ctx context.Context) error {
 	if err := errors.Join(posts.Shutdown(last), s.Shutdown(last)); err != nil {
 		_ = s.Close() // also the connections of clients that have not read their answer
 	}
-	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-		return err
+	for range cap(served) {
+		if err := <-served; err != nil && !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
 	}
 	return nil
 }

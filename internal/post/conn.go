@@ -49,6 +49,7 @@ func (c *conn) serve() {
 		h, size, body, is := c.read(first)
 		switch is {
 		case incomplete:
+			c.response.clearDeadline()
 			_ = c.rw.Close() // or, if it is idle, another gets it
 			return
 		case other:
@@ -66,16 +67,34 @@ func (c *conn) serve() {
 		if c.early {
 			c.unread, c.early = append(c.unread, c.next[0]), false
 		}
+		if string(c.unread) == "\r" { // of an empty line, which the watch has cut in two
+			_ = c.rw.SetReadDeadline(time.Now().Add(partWait))
+			_ = c.readMore()
+			_ = c.rw.SetReadDeadline(time.Time{})
+		}
+		for range maxEmptyLines {
+			c.skipEmptyLine()
+		}
 	}
 }
 
+// maxEmptyLines is how many empty lines may follow a request: some clients end a body with one (RFC 9112, section 2.2).
+const maxEmptyLines = 2
+
 // read waits for a request, and reads the whole of it. It returns incomplete if no request comes.
 func (c *conn) read(first bool) (h *head, size, body int, is form) {
-	if len(c.unread) == 0 && !c.wait(first) {
-		return nil, 0, 0, incomplete
+	for lines := 0; len(c.unread) == 0; lines++ {
+		if !c.wait(first) {
+			return nil, 0, 0, incomplete
+		}
+		if !first && lines < maxEmptyLines {
+			c.skipEmptyLine()
+		}
 	}
 	for timed := false; ; {
-		h, size, body, is = readHead(c.unread, c.last)
+		if is != plain {
+			h, size, body, is = readHead(c.unread, c.last)
+		}
 		if is == plain && size+body > bufferSize || is == incomplete && len(c.unread) == bufferSize {
 			is = other
 		}
@@ -89,12 +108,24 @@ func (c *conn) read(first bool) (h *head, size, body int, is form) {
 			timed = true
 			_ = c.rw.SetReadDeadline(time.Now().Add(partWait))
 		}
-		n, err := c.rw.Read(c.buffer[len(c.unread):])
-		c.unread = c.buffer[:len(c.unread)+n]
-		if err != nil { // net/http waits longer, or finds out what is wrong
+		if err := c.readMore(); err != nil { // net/http waits longer, or finds out what is wrong
 			_ = c.rw.SetReadDeadline(time.Time{})
 			return nil, 0, 0, other
 		}
+	}
+}
+
+// readMore reads what has come of a request that has begun.
+func (c *conn) readMore() error {
+	n, err := c.rw.Read(c.buffer[len(c.unread):])
+	c.unread = c.buffer[:len(c.unread)+n]
+	return err
+}
+
+// skipEmptyLine skips an empty line before a request.
+func (c *conn) skipEmptyLine() {
+	if rest, ok := bytes.CutPrefix(c.unread, []byte("\r\n")); ok {
+		c.unread = c.buffer[:copy(c.buffer[:], rest)]
 	}
 }
 
@@ -115,6 +146,7 @@ func (c *conn) wait(first bool) bool {
 		limit = c.s.options.IdleTimeout
 	}
 	if limit > 0 {
+		c.response.clearDeadline()
 		_ = c.rw.SetReadDeadline(time.Now().Add(limit))
 	}
 	n, _ := c.rw.ReadFirst(c.buffer[:])
@@ -123,9 +155,9 @@ func (c *conn) wait(first bool) bool {
 		_ = c.rw.SetReadDeadline(time.Time{})
 	}
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.waiting = false
-	c.mu.Unlock()
-	return n > 0
+	return n > 0 && !c.ended // if it has ended, the connection is closed
 }
 
 // answer lets the handler answer the request with the head c.last and this body. It reports whether another may follow.
@@ -134,7 +166,9 @@ func (c *conn) answer(body []byte) bool {
 	defer cancel()
 	r := c.pattern.WithContext(ctx)
 	r.URL, r.Host, r.Header, r.RequestURI = c.last.url, c.last.host, c.last.header, c.last.url.Path
-	r.Body, r.ContentLength = newBody(body), int64(len(body))
+	text := &requestBody{}
+	text.text.Reset(body)
+	r.Body, r.ContentLength = text, int64(len(body))
 	c.response.begin()
 	c.mu.Lock()
 	c.turn++
@@ -142,14 +176,17 @@ func (c *conn) answer(body []byte) bool {
 	c.mu.Unlock()
 	c.s.lookSoon()
 	answered := c.callHandler(r)
+	_ = text.Close()
 	cancel()
 	c.endWatch()
-	if !answered || !c.response.finish() {
-		return false
-	}
+	return answered && c.response.finish() && !c.isEnded()
+}
+
+// isEnded reports whether no further request may begin.
+func (c *conn) isEnded() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.ended
+	return c.ended
 }
 
 // callHandler returns false if the handler has panicked: the client must not take what it got for a response.
@@ -218,14 +255,27 @@ func (c *conn) end(force bool) {
 	}
 }
 
-// A requestBody is the body of a plain request.
-type requestBody struct{ bytes.Reader }
+// A requestBody is the body of a plain request. Its memory is used again for the next one, so it cannot be read after Close.
+type requestBody struct {
+	mu     sync.Mutex
+	text   bytes.Reader
+	closed bool
+}
 
-func newBody(text []byte) *requestBody {
-	b := &requestBody{}
-	b.Reset(text)
-	return b
+// Read implements io.Reader.
+func (b *requestBody) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	return b.text.Read(p)
 }
 
 // Close implements io.Closer.
-func (*requestBody) Close() error { return nil }
+func (b *requestBody) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	return nil
+}

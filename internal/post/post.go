@@ -26,6 +26,9 @@ import (
 // lookInterval is how often a Server looks for requests that take long: of those it watches the client.
 const lookInterval = 20 * time.Millisecond
 
+// cutWait is how long Shutdown waits for the handlers of requests that it has cut.
+const cutWait = time.Second
+
 // Waits after an error of Accept, such as too many open files.
 const (
 	minRetry = 5 * time.Millisecond
@@ -84,21 +87,25 @@ func New(o Options) *Server {
 	return s
 }
 
-// Serve accepts connections, which are Conns, until the listener is closed.
-func (s *Server) Serve(l net.Listener) {
+// Serve accepts connections, which are Conns, until the listener is closed. An error that may pass, such as too many open files, is
+// tried again.
+func (s *Server) Serve(l net.Listener) error {
 	for retry := minRetry; ; {
 		c, err := l.Accept()
-		switch {
-		case err == nil:
+		if err == nil {
 			retry = minRetry
 			s.start(c.(Conn))
-		case errors.Is(err, net.ErrClosed):
-			return
-		default:
-			s.options.Log.Warn("cannot accept a connection", "err", err, "again_in", retry)
-			time.Sleep(retry)
-			retry = min(2*retry, maxRetry)
+			continue
 		}
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if may, ok := errors.AsType[net.Error](err); !ok || !may.Temporary() { //nolint:staticcheck // net/http asks the same
+			return err
+		}
+		s.options.Log.Warn("cannot accept a connection", "err", err, "again_in", retry)
+		time.Sleep(retry)
+		retry = min(2*retry, maxRetry)
 	}
 }
 
@@ -132,7 +139,7 @@ func newConn(s *Server, rw Conn) *conn {
 
 // handOver gives the connection to net/http.
 func (s *Server) handOver(c *conn) {
-	_ = c.rw.SetWriteDeadline(time.Time{})
+	c.response.clearDeadline()
 	select {
 	case s.others <- c.rw:
 	case <-s.done:
@@ -202,10 +209,15 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	case <-ended:
 		return nil
 	case <-ctx.Done():
-		s.endAll(true)
-		<-ended
-		return ctx.Err()
 	}
+	s.endAll(true)
+	cut := time.NewTimer(cutWait)
+	defer cut.Stop()
+	select {
+	case <-ended:
+	case <-cut.C: // a handler does not care
+	}
+	return ctx.Err()
 }
 
 func (s *Server) endAll(force bool) {

@@ -117,7 +117,7 @@ func serveOn(t *testing.T, h http.HandlerFunc, observe func(net.Conn, http.ConnS
 	}
 	var work sync.WaitGroup
 	for _, l := range listeners {
-		work.Go(func() { f.Serve(l) })
+		work.Go(func() { _ = f.Serve(l) })
 	}
 	work.Go(func() { _ = others.Serve(f.Others()) })
 	f.stop = sync.OnceFunc(func() {
@@ -451,6 +451,24 @@ func TestALongRequestKeepsItsConnection(t *testing.T) {
 				t.Errorf("with %d early bytes: got %q", early, got)
 			}
 			_ = c.Close()
+		}
+	})
+}
+
+// Some clients end a body with an empty line.
+func TestAnEmptyLineBehindALongRequestIsSkipped(t *testing.T) {
+	handle := func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(200 * time.Millisecond)
+		whoAnswers(w, r)
+	}
+	inBubble(t, handle, func(t *testing.T, f *front) {
+		c := f.dial(t)
+		for range 2 {
+			go func() { c.send(t, request("one")+"\r\n") }()
+			if _, got := c.answer(t); got != "post: one" {
+				t.Errorf("got %q", got)
+			}
+			synctest.Wait()
 		}
 	})
 }

@@ -12,57 +12,82 @@ const (
 	// maxPending is how many bytes of a response are collected for one write.
 	maxPending = 32 << 10
 
-	// The deadline for a write is set later than needed, so that the next responses need not set it again.
+	// A deadline for a write is set later than needed, so that the next responses need not set it again.
 	deadlineSlack = 5 * time.Second
+
+	sniffed = 512 // bytes that say what a body is; see http.DetectContentType
 
 	// defaultWait is how long a client may take to read where the handler sets no deadline.
 	defaultWait = 30 * time.Second
 )
 
-// A response is the http.ResponseWriter of the requests on one connection, one after the other. Like that of net/http, it may be
-// used by several goroutines, but not at once, and not after the handler has returned.
+// A response is the http.ResponseWriter of the requests on one connection, one after the other. Like that of net/http, several
+// goroutines may use it, but not at once, and none after the handler has returned.
 type response struct {
 	c      *conn
 	header http.Header
 
 	status   int   // 0 before WriteHeader
-	length   int64 // of the body, where the handler gives it; else -1
+	length   int64 // of the body, where it is known; else -1
 	written  int64 // bytes of the body
-	headDone bool  // the head is in out, or sent
+	typed    bool  // the handler says what the body is
+	headDone bool  // the head is whole
 	chunked  bool
 	close    bool // the connection ends after the response
 	err      error
 
-	out []byte // what is not sent yet: of the head and the body, or of the body alone before headDone
+	out  []byte // what is not sent yet
+	body []byte // what was written before the head was whole
 
 	deadline time.Time // that the handler wants for its writes; zero for none
-	set      time.Time // of the connection
+	set      time.Time // that of the connection; zero for none
 }
 
 // begin prepares w for the next response.
 func (w *response) begin() {
 	clear(w.header)
-	w.status, w.length, w.written, w.headDone, w.chunked, w.close = 0, -1, 0, false, false, false
-	w.out, w.deadline = w.out[:0], time.Time{}
+	w.status, w.length, w.written, w.typed, w.headDone, w.chunked, w.close = 0, -1, 0, false, false, false, false
+	w.out, w.body, w.deadline = w.out[:0], w.body[:0], time.Time{}
 }
 
 // Header implements http.ResponseWriter.
 func (w *response) Header() http.Header { return w.header }
 
-// WriteHeader implements http.ResponseWriter.
+// WriteHeader implements http.ResponseWriter. Informational responses are not sent.
 func (w *response) WriteHeader(status int) {
 	if w.status != 0 || status < 200 {
-		return // informational responses are of no use here
+		return
 	}
 	w.status = status
-	if text := w.header["Content-Length"]; len(text) == 1 {
+	h := w.header
+	if text := h["Content-Length"]; len(text) == 1 && hasBody(status) {
 		if n, err := strconv.ParseInt(text[0], 10, 64); err == nil && n >= 0 {
 			w.length = n
 		}
 	}
-	if w.length >= 0 {
-		w.writeHead()
+	_, w.typed = h["Content-Type"]
+	w.typed = w.typed || len(h["Content-Encoding"]) > 0
+	w.chunked = slices.Equal(h["Transfer-Encoding"], []string{"chunked"})
+	w.close = slices.ContainsFunc(h["Connection"], func(v string) bool { return strings.EqualFold(v, "close") })
+	b := append(w.out[:0], "HTTP/1.1 "...)
+	b = append(strconv.AppendInt(b, int64(status), 10), ' ')
+	b = append(append(b, http.StatusText(status)...), "\r\n"...)
+	var room [16]string
+	names := room[:0]
+	for name := range h {
+		if at, ok := slices.BinarySearch(names, name); !ok && isWritten(name) {
+			names = slices.Insert(names, at, name)
+		}
 	}
+	for _, name := range names {
+		for _, value := range h[name] {
+			b = appendHeader(b, name, value)
+		}
+	}
+	if len(h["Date"]) == 0 {
+		b = appendHeader(b, "Date", date())
+	}
+	w.out = b
 }
 
 // Write implements http.ResponseWriter.
@@ -79,11 +104,13 @@ func (w *response) Write(b []byte) (int, error) {
 		return 0, http.ErrContentLength
 	}
 	w.written += int64(len(b))
-	if len(w.out)+len(b) > maxPending {
-		w.writeHead()
-		if !w.chunked {
-			return len(b), w.send(b)
-		}
+	if !w.headDone && w.length < 0 && len(w.body)+len(b) <= maxPending {
+		w.body = append(w.body, b...) // perhaps it is all, and its length can be said
+		return len(b), nil
+	}
+	w.finishHead(b)
+	if !w.chunked && len(w.out)+len(b) > maxPending {
+		return len(b), w.send(b)
 	}
 	w.appendBody(b)
 	if len(w.out) > maxPending {
@@ -93,7 +120,7 @@ func (w *response) Write(b []byte) (int, error) {
 }
 
 func (w *response) appendBody(b []byte) {
-	if w.chunked && len(b) > 0 {
+	if len(b) > 0 && w.chunked {
 		w.out = append(strconv.AppendInt(w.out, int64(len(b)), 16), "\r\n"...)
 		w.out = append(append(w.out, b...), "\r\n"...)
 		return
@@ -106,7 +133,7 @@ func (w *response) FlushError() error {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
-	w.writeHead()
+	w.finishHead(nil)
 	return w.send(nil)
 }
 
@@ -124,65 +151,41 @@ func (w *response) finish() bool {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
-	if !w.headDone { // so the whole body is in out
+	if !w.headDone && w.length < 0 && !w.chunked {
 		w.length = w.written
 	}
-	w.writeHead()
+	w.finishHead(nil)
 	if w.chunked {
 		w.out = append(w.out, "0\r\n\r\n"...)
 	}
-	if w.length >= 0 && w.written < w.length {
+	if hasBody(w.status) && w.length >= 0 && w.written < w.length {
 		w.close = true // the client must not wait for the rest
 	}
 	return w.send(nil) == nil && !w.close
 }
 
-// writeHead puts the head before the body that was written so far.
-func (w *response) writeHead() {
+// finishHead completes the head, and appends the body that was written so far. next is what comes after that.
+func (w *response) finishHead(next []byte) {
 	if w.headDone {
 		return
 	}
 	w.headDone = true
-	body := w.out
-	if len(body) > 0 {
-		body = slices.Clone(body)
-		if len(w.header["Content-Type"]) == 0 {
-			w.header["Content-Type"] = []string{http.DetectContentType(body)}
-		}
+	w.close = w.close || w.c.isEnded()
+	if !w.typed && len(w.body)+len(next) > 0 {
+		w.out = appendHeader(w.out, "Content-Type", http.DetectContentType(slices.Concat(w.body, next[:min(len(next), sniffed)])))
 	}
-	b := append(w.out[:0], "HTTP/1.1 "...)
-	b = append(strconv.AppendInt(b, int64(w.status), 10), ' ')
-	b = append(append(b, http.StatusText(w.status)...), "\r\n"...)
-	w.close = w.close || slices.ContainsFunc(w.header["Connection"], func(v string) bool { return strings.EqualFold(v, "close") })
-	var room [16]string
-	names := room[:0]
-	for name := range w.header {
-		if at, ok := slices.BinarySearch(names, name); !ok && isWritten(name) {
-			names = slices.Insert(names, at, name)
-		}
-	}
-	for _, name := range names {
-		for _, value := range w.header[name] {
-			b = append(append(b, name...), ": "...)
-			b = append(appendValue(b, value), "\r\n"...)
-		}
-	}
-	if len(w.header["Date"]) == 0 {
-		b = append(append(append(b, "Date: "...), date()...), "\r\n"...)
-	}
+	w.chunked = hasBody(w.status) && w.length < 0
 	switch {
-	case !hasBody(w.status):
-	case w.length >= 0:
-		b = append(strconv.AppendInt(append(b, "Content-Length: "...), w.length, 10), "\r\n"...)
-	default:
-		b = append(b, "Transfer-Encoding: chunked\r\n"...)
-		w.chunked = true
+	case w.chunked:
+		w.out = appendHeader(w.out, "Transfer-Encoding", "chunked")
+	case hasBody(w.status):
+		w.out = append(strconv.AppendInt(append(w.out, "Content-Length: "...), w.length, 10), "\r\n"...)
 	}
 	if w.close {
-		b = append(b, "Connection: close\r\n"...)
+		w.out = appendHeader(w.out, "Connection", "close")
 	}
-	w.out = append(b, "\r\n"...)
-	w.appendBody(body)
+	w.out = append(w.out, "\r\n"...)
+	w.appendBody(w.body)
 }
 
 // isWritten reports whether a header of the handler is written as it is: all but those that say how the response ends, and no name that is none.
@@ -199,12 +202,13 @@ func isWritten(name string) bool {
 	return true
 }
 
-// appendValue appends the value of a header. A line break in it would end the header.
-func appendValue(b []byte, value string) []byte {
+// appendHeader appends a header. A line break in its value would end it.
+func appendHeader(b []byte, name, value string) []byte {
 	if strings.IndexByte(value, '\r') >= 0 || strings.IndexByte(value, '\n') >= 0 {
 		value = strings.NewReplacer("\r", " ", "\n", " ").Replace(value)
 	}
-	return append(b, value...)
+	b = append(append(b, name...), ": "...)
+	return append(append(b, strings.Trim(value, " \t")...), "\r\n"...)
 }
 
 // hasBody reports whether a response with the status can have a body (RFC 9110, section 6.4.1).
@@ -230,11 +234,20 @@ func (w *response) send(more []byte) error {
 			_, w.err = w.c.rw.Write(b)
 		}
 	}
-	if w.out = w.out[:0]; cap(w.out) > maxPending+bufferSize {
-		w.out = nil
+	w.out = w.out[:0]
+	if max(cap(w.out), cap(w.body)) > maxPending+bufferSize {
+		w.out, w.body = nil, nil
 	}
 	if w.err != nil {
 		w.c.cancel() // the client is gone
 	}
 	return w.err
+}
+
+// clearDeadline takes away the deadline: TLS writes to idle connections too.
+func (w *response) clearDeadline() {
+	if !w.set.IsZero() {
+		w.set = time.Time{}
+		_ = w.c.rw.SetWriteDeadline(time.Time{})
+	}
 }

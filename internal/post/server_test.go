@@ -46,8 +46,9 @@ func serve(t *testing.T, l net.Listener, h http.HandlerFunc) *front {
 	})
 	f.others = &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, ConnState: keeper.Observe}
 	go func() { f.served <- f.others.Serve(f.Others()) }()
-	go f.Serve(keeper)
-	go f.Serve(keeper.Returned())
+	for _, l := range []net.Listener{keeper, keeper.Returned()} {
+		go func() { _ = f.Serve(l) }() // it ends with the Keeper
+	}
 	f.keeper = keeper
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
