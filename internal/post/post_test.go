@@ -461,16 +461,22 @@ func TestAnEmptyLineBehindALongRequestIsSkipped(t *testing.T) {
 		time.Sleep(200 * time.Millisecond)
 		whoAnswers(w, r)
 	}
-	inBubble(t, handle, func(t *testing.T, f *front) {
-		c := f.dial(t)
-		for range 2 {
-			go func() { c.send(t, request("one")+"\r\n") }()
-			if _, got := c.answer(t); got != "post: one" {
-				t.Errorf("got %q", got)
+	for _, pause := range []time.Duration{0, 100 * time.Millisecond, time.Second} { // before, while and after the server answers
+		inBubble(t, handle, func(t *testing.T, f *front) {
+			c := f.dial(t)
+			for range 2 {
+				go func() {
+					c.send(t, request("one"))
+					time.Sleep(pause)
+					c.send(t, "\r\n")
+				}()
+				if _, got := c.answer(t); got != "post: one" {
+					t.Errorf("with a pause of %s: got %q", pause, got)
+				}
+				time.Sleep(time.Minute / 2)
 			}
-			synctest.Wait()
-		}
-	})
+		})
+	}
 }
 
 // Within a few looks of the server.
