@@ -1,8 +1,9 @@
 // Package idleconn keeps idle HTTP connections without a goroutine and buffers.
 //
 // net/http holds a goroutine and two buffers for each open connection: 18 KiB while the client only thinks. A Keeper takes
-// a connection from net/http when it has been idle for a moment, waits for its next byte together with all other idle
-// connections, and then gives the connection back as if it were new. The client notices nothing.
+// a connection from net/http, or from package post, when it has been idle for a moment, waits for its next byte together with all other idle
+// connections, and then gives the connection back as if it were new. The client notices nothing. What is said below of net/http is also
+// true of a server that calls ReadFirst.
 //
 // The package decides when a connection is kept and for how long. It knows nothing of requests: it keeps a connection only
 // when net/http waits for the first byte of the next request and has read nothing of it.
@@ -39,7 +40,7 @@ type Options struct {
 	Kept func()
 }
 
-// A Keeper is a listener that keeps its idle connections. An http.Server must serve both the Keeper and Returned, and
+// A Keeper is a listener that keeps its idle connections. A server must serve both the Keeper and Returned. If it is an http.Server,
 // Observe must be its ConnState. It is safe for concurrent use.
 type Keeper struct {
 	net.Listener

@@ -28,17 +28,22 @@ type conn struct {
 	response response
 
 	buffer *[bufferSize]byte
-	unread []byte  // of buffer: what the client has sent and no request holds
-	next   [1]byte // what the watch has read of the next request
+	unread []byte // of buffer: what the client has sent and no request holds
 
 	mu      sync.Mutex
 	ended   bool               // no further request may begin
 	waiting bool               // for a request
-	turn    uint64             // is odd while the handler runs, and counts the requests
-	seen    uint64             // the turn when the server looked last
 	cancel  context.CancelFunc // of the request
-	watch   chan struct{}      // is closed when the watch for the client's end is over; nil if there is none
-	early   bool               // next holds a byte
+	watch   clientWatch
+}
+
+// A clientWatch is the watch for the end of a client while its request is answered. Its fields are guarded by conn.mu.
+type clientWatch struct {
+	turn  uint64        // is odd while the handler runs, and counts the requests
+	seen  uint64        // the turn when the server looked last
+	over  chan struct{} // is closed when nothing is being read any more; nil if nobody watches
+	next  [1]byte       // what was read of the next request,
+	early bool          // if anything was
 }
 
 // serve answers requests until another must have the connection.
@@ -64,8 +69,8 @@ func (c *conn) serve() {
 			return
 		}
 		c.unread = c.buffer[:copy(c.buffer[:], rest)]
-		if c.early {
-			c.unread, c.early = append(c.unread, c.next[0]), false
+		if c.watch.early {
+			c.unread, c.watch.early = append(c.unread, c.watch.next[0]), false
 		}
 		if string(c.unread) == "\r" { // of an empty line, which the watch has cut in two
 			_ = c.rw.SetReadDeadline(time.Now().Add(partWait))
@@ -171,7 +176,7 @@ func (c *conn) answer(body []byte) bool {
 	r.Body, r.ContentLength = text, int64(len(body))
 	c.response.begin()
 	c.mu.Lock()
-	c.turn++
+	c.watch.turn++
 	c.cancel = cancel
 	c.mu.Unlock()
 	c.s.lookSoon()
@@ -205,21 +210,21 @@ func (c *conn) callHandler(r *http.Request) (answered bool) {
 func (c *conn) watchClient() (again bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.turn%2 == 0 || c.watch != nil {
+	w := &c.watch
+	if w.turn%2 == 0 || w.over != nil {
 		return false
 	}
-	if c.turn != c.seen {
-		c.seen = c.turn
+	if w.turn != w.seen {
+		w.seen = w.turn
 		return true
 	}
-	over := make(chan struct{})
-	c.watch = over
-	cancel := c.cancel
+	over, cancel := make(chan struct{}), c.cancel
+	w.over = over
 	go func() {
 		defer close(over)
-		n, err := c.rw.Read(c.next[:])
+		n, err := c.rw.Read(w.next[:])
 		c.mu.Lock()
-		c.early = n > 0
+		w.early = n > 0
 		c.mu.Unlock()
 		if err != nil { // the client is gone, or the request has ended, and then the context has too
 			cancel()
@@ -231,9 +236,9 @@ func (c *conn) watchClient() (again bool) {
 // endWatch ends the request for watchClient.
 func (c *conn) endWatch() {
 	c.mu.Lock()
-	c.turn++
-	over := c.watch
-	c.watch = nil
+	c.watch.turn++
+	over := c.watch.over
+	c.watch.over = nil
 	c.mu.Unlock()
 	if over != nil {
 		_ = c.rw.SetReadDeadline(time.Unix(1, 0))

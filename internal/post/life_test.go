@@ -85,7 +85,7 @@ func TestARequestThatComesWhileTheOneBeforeIsAnsweredIsAnsweredToo(t *testing.T)
 				defer f.mu.Unlock()
 				for c := range f.conns {
 					c.mu.Lock()
-					early := c.early
+					early := c.watch.early
 					c.mu.Unlock()
 					if early {
 						return true
