@@ -24,8 +24,8 @@ type conn struct {
 	rw Conn
 
 	pattern  *http.Request // each request is a copy
-	last     *head         // of the request before
-	response response
+	last     *requestHead  // of the request before
+	response plainResponse
 
 	buffer *[bufferSize]byte
 	unread []byte // of buffer: what the client has sent and no request holds
@@ -87,7 +87,7 @@ func (c *conn) serve() {
 const maxEmptyLines = 2
 
 // read waits for a request, and reads the whole of it. It returns incomplete if no request comes.
-func (c *conn) read(first bool) (h *head, size, body int, is form) {
+func (c *conn) read(first bool) (h *requestHead, size, body int, is requestForm) {
 	for lines := 0; len(c.unread) == 0; lines++ {
 		if !c.wait(first) {
 			return nil, 0, 0, incomplete

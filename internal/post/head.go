@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// A head is the head of a plain request, without its Content-Length. It is never modified.
-type head struct {
+// A requestHead is the head of a plain request, without its Content-Length. It is never modified.
+type requestHead struct {
 	url    *url.URL
 	host   string
 	header http.Header
@@ -26,11 +26,11 @@ const (
 	maxDigits  = 7 // of a Content-Length
 )
 
-// A form says what the beginning of a connection's bytes is.
-type form uint8
+// A requestForm says what the beginning of a connection's bytes is.
+type requestForm uint8
 
 const (
-	incomplete form = iota // of a plain request
+	incomplete requestForm = iota // of a plain request
 	plain
 	other // net/http reads it
 )
@@ -44,7 +44,7 @@ var oddHeaders = []string{"Transfer-Encoding", "Trailer", "Te", "Expect", "Upgra
 // readHead reads the head at the beginning of b. last is the head before it on the same connection, or nil: a client sends nearly
 // the same head each time. It returns the bytes of the head and the length of the body. A head of which net/http could understand
 // anything else than readHead is other.
-func readHead(b []byte, last *head) (h *head, size, body int, is form) {
+func readHead(b []byte, last *requestHead) (h *requestHead, size, body int, is requestForm) {
 	if last != nil {
 		if size, body, ok := last.repeated(b); ok {
 			return last, size, body, plain
@@ -66,7 +66,7 @@ func readHead(b []byte, last *head) (h *head, size, body int, is form) {
 }
 
 // repeated reports whether b begins with h, but for the digits of Content-Length.
-func (h *head) repeated(b []byte) (size, body int, ok bool) {
+func (h *requestHead) repeated(b []byte) (size, body int, ok bool) {
 	if !bytes.HasPrefix(b, h.text[:h.from]) {
 		return 0, 0, false
 	}
@@ -91,13 +91,13 @@ func readDigits(b []byte) (n, digits int) {
 }
 
 // parseHead parses a whole head. ok is false if it is not plain.
-func parseHead(b []byte) (h *head, body int, ok bool) {
+func parseHead(b []byte) (h *requestHead, body int, ok bool) {
 	line, rest, _ := bytes.Cut(b, []byte("\r\n"))
 	target, ok := bytes.CutSuffix(line[len("POST "):], []byte(" HTTP/1.1"))
 	if !ok || bytes.ContainsFunc(target, isOddInTarget) {
 		return nil, 0, false
 	}
-	h = &head{url: &url.URL{Path: string(target)}, header: make(http.Header, 8), text: bytes.Clone(b)}
+	h = &requestHead{url: &url.URL{Path: string(target)}, header: make(http.Header, 8), text: bytes.Clone(b)}
 	hosts := 0
 	for n := 0; len(rest) > len("\r\n"); n++ {
 		at := len(b) - len(rest)

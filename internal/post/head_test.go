@@ -19,7 +19,7 @@ const (
 		"Accept: application/json, text/event-stream\r\nContent-Length: 23\r\nConnection: keep-alive\r\n\r\n"
 )
 
-func (f form) String() string { return [...]string{"incomplete", "plain", "other"}[f] }
+func (f requestForm) String() string { return [...]string{"incomplete", "plain", "other"}[f] }
 
 // headWith returns plainHead with another line behind its first header.
 func headWith(line string) string {
@@ -39,7 +39,7 @@ func headWithRequestLine(line string) string {
 func TestOnlyARequestThatNobodyCanUnderstandInTwoWaysIsPlain(t *testing.T) {
 	for name, tt := range map[string]struct {
 		text string
-		is   form
+		is   requestForm
 		body int // of a plain request
 	}{
 		"the smallest":                        {plainHead, plain, 5},
@@ -147,7 +147,7 @@ func TestOnlyARequestThatNobodyCanUnderstandInTwoWaysIsPlain(t *testing.T) {
 }
 
 // plainHeadOf returns the head of a plain request.
-func plainHeadOf(t testing.TB, text string) *head {
+func plainHeadOf(t testing.TB, text string) *requestHead {
 	h, _, _, is := readHead([]byte(text), nil)
 	if is != plain {
 		t.Fatalf("%q is %v", text, is)
@@ -159,7 +159,7 @@ func TestAHeadIsReusedOnlyIfNothingButItsLengthDiffers(t *testing.T) {
 	last := headWith("A: b")
 	for name, tt := range map[string]struct {
 		text   string
-		is     form
+		is     requestForm
 		reused bool
 		body   int
 	}{
@@ -235,7 +235,7 @@ func FuzzAPlainHeadMeansTheSameToNetHTTP(f *testing.F) {
 }
 
 // mustMeanTheSame compares what readHead says about the plain request at the beginning of text with what others say.
-func mustMeanTheSame(t *testing.T, text string, h *head, size, body int) {
+func mustMeanTheSame(t *testing.T, text string, h *requestHead, size, body int) {
 	const behind = "\x00\x01" // the next bytes
 	if body > bufferSize {
 		t.Skip("net/http reads a body of this length")

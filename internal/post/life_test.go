@@ -175,7 +175,7 @@ func TestManyClientsGetTheirOwnResponsesInAnyPieces(t *testing.T) {
 				clients.Go(func() {
 					defer one.Close() //nolint:errcheck // of the test
 					random := mathrand.New(mathrand.NewPCG(1, uint64(n)))
-					for i := 0; i < 60; {
+					for i := 0; i < 30; {
 						var text strings.Builder
 						var want []string
 						for range 1 + random.IntN(3) {

@@ -133,7 +133,7 @@ func newConn(s *Server, rw Conn) *conn {
 	c.pattern = (&http.Request{
 		Method: http.MethodPost, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, RemoteAddr: rw.RemoteAddr().String(),
 	}).WithContext(s.options.Context(rw))
-	c.response = response{c: c, header: make(http.Header, 8)}
+	c.response = plainResponse{c: c, header: make(http.Header, 8)}
 	return c
 }
 

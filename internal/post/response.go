@@ -21,9 +21,9 @@ const (
 	defaultWait = 30 * time.Second
 )
 
-// A response is the http.ResponseWriter of the requests on one connection, one after the other. Like that of net/http, several
+// A plainResponse is the http.ResponseWriter of the requests on one connection, one after the other. Like that of net/http, several
 // goroutines may use it, but not at once, and none after the handler has returned.
-type response struct {
+type plainResponse struct {
 	c      *conn
 	header http.Header
 
@@ -44,17 +44,17 @@ type response struct {
 }
 
 // begin prepares w for the next response.
-func (w *response) begin() {
+func (w *plainResponse) begin() {
 	clear(w.header)
 	w.status, w.length, w.written, w.typed, w.headDone, w.chunked, w.close = 0, -1, 0, false, false, false, false
 	w.out, w.body, w.deadline = w.out[:0], w.body[:0], time.Time{}
 }
 
 // Header implements http.ResponseWriter.
-func (w *response) Header() http.Header { return w.header }
+func (w *plainResponse) Header() http.Header { return w.header }
 
 // WriteHeader implements http.ResponseWriter. Informational responses are not sent.
-func (w *response) WriteHeader(status int) {
+func (w *plainResponse) WriteHeader(status int) {
 	if w.status != 0 || status < 200 {
 		return
 	}
@@ -91,7 +91,7 @@ func (w *response) WriteHeader(status int) {
 }
 
 // Write implements http.ResponseWriter.
-func (w *response) Write(b []byte) (int, error) {
+func (w *plainResponse) Write(b []byte) (int, error) {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
@@ -119,7 +119,7 @@ func (w *response) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (w *response) appendBody(b []byte) {
+func (w *plainResponse) appendBody(b []byte) {
 	if len(b) > 0 && w.chunked {
 		w.out = append(strconv.AppendInt(w.out, int64(len(b)), 16), "\r\n"...)
 		w.out = append(append(w.out, b...), "\r\n"...)
@@ -129,7 +129,7 @@ func (w *response) appendBody(b []byte) {
 }
 
 // FlushError sends what was written so far; see http.ResponseController.
-func (w *response) FlushError() error {
+func (w *plainResponse) FlushError() error {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
@@ -138,16 +138,16 @@ func (w *response) FlushError() error {
 }
 
 // SetWriteDeadline bounds the writes that follow; see http.ResponseController. They may take deadlineSlack longer.
-func (w *response) SetWriteDeadline(t time.Time) error {
+func (w *plainResponse) SetWriteDeadline(t time.Time) error {
 	w.deadline = t
 	return nil
 }
 
 // SetReadDeadline implements http.ResponseController's method. The whole request was read before the handler was called.
-func (w *response) SetReadDeadline(time.Time) error { return nil }
+func (w *plainResponse) SetReadDeadline(time.Time) error { return nil }
 
 // finish sends the rest of the response. It reports whether the connection can be used for another request.
-func (w *response) finish() bool {
+func (w *plainResponse) finish() bool {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
@@ -165,7 +165,7 @@ func (w *response) finish() bool {
 }
 
 // finishHead completes the head, and appends the body that was written so far. next is what comes after that.
-func (w *response) finishHead(next []byte) {
+func (w *plainResponse) finishHead(next []byte) {
 	if w.headDone {
 		return
 	}
@@ -217,7 +217,7 @@ func hasBody(status int) bool {
 }
 
 // send writes what is pending, and then more.
-func (w *response) send(more []byte) error {
+func (w *plainResponse) send(more []byte) error {
 	if w.err != nil {
 		return w.err
 	}
@@ -245,7 +245,7 @@ func (w *response) send(more []byte) error {
 }
 
 // clearDeadline takes away the deadline: TLS writes to idle connections too.
-func (w *response) clearDeadline() {
+func (w *plainResponse) clearDeadline() {
 	if !w.set.IsZero() {
 		w.set = time.Time{}
 		_ = w.c.rw.SetWriteDeadline(time.Time{})
