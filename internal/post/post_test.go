@@ -339,7 +339,7 @@ func TestAResponseIsWhatTheHandlerWrites(t *testing.T) {
 				_ = c.Flush()
 			}
 		}, 200, "abc", map[string]string{"Content-Type": "text/event-stream"}, true, false},
-		"an error": {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", 418) }, 418, "no\n", map[string]string{"Content-Type": "text/plain; charset=utf-8"}, false, false},
+		"an error": {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusTeapot) }, http.StatusTeapot, "no\n", map[string]string{"Content-Type": "text/plain; charset=utf-8"}, false, false},
 		"the end of the connection": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Connection", "close")
 			w.WriteHeader(503)

@@ -184,7 +184,7 @@ func TestAResponseDuringAShutdownSaysThatTheConnectionEnds(t *testing.T) {
 						_ = c.Close()
 					}
 					select {
-					case <-f.Server.done:
+					case <-f.done:
 					default:
 						continue
 					}
