@@ -238,7 +238,7 @@ func FuzzAPlainHeadMeansTheSameToNetHTTP(f *testing.F) {
 func mustMeanTheSame(t *testing.T, text string, h *requestHead, size, body int) {
 	const behind = "\x00\x01" // the next bytes
 	if body > bufferSize {
-		t.Skip("net/http reads a body of this length")
+		return // net/http reads a body of this length
 	}
 	text = text[:size] + (text[size:] + strings.Repeat("\x00", body))[:body] + behind
 	b := bufio.NewReader(strings.NewReader(text))

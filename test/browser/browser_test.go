@@ -83,7 +83,7 @@ func (b *browser) do(steps ...chromedp.Action[chromedp.Void]) {
 func (b *browser) text() string {
 	ctx, cancel := context.WithTimeout(b.ctx, rig.Patience)
 	defer cancel()
-	text, err := chromedp.Run(ctx, chromedp.Evaluate[string](`location.href + "\n" + (document.body ? document.body.innerText : "")`))
+	text, err := chromedp.Run(ctx, chromedp.Evaluate[string](`location.href + "\n" + (document.readyState === "complete" ? document.body.innerText : "(it loads)")`))
 	if err != nil {
 		return err.Error()
 	}
