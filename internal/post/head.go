@@ -46,7 +46,7 @@ var oddHeaders = []string{"Transfer-Encoding", "Trailer", "Te", "Expect", "Upgra
 // anything else than readHead is other.
 func readHead(b []byte, last *requestHead) (h *requestHead, size, body int, is requestForm) {
 	if last != nil {
-		if size, body, ok := last.repeated(b); ok {
+		if size, body, ok := last.begins(b); ok {
 			return last, size, body, plain
 		}
 	}
@@ -65,8 +65,8 @@ func readHead(b []byte, last *requestHead) (h *requestHead, size, body int, is r
 	return h, size, body, plain
 }
 
-// repeated reports whether b begins with h, but for the digits of Content-Length.
-func (h *requestHead) repeated(b []byte) (size, body int, ok bool) {
+// begins reports whether b begins with the text of h. The digits of Content-Length may differ.
+func (h *requestHead) begins(b []byte) (size, body int, ok bool) {
 	if !bytes.HasPrefix(b, h.text[:h.from]) {
 		return 0, 0, false
 	}
