@@ -1,9 +1,9 @@
 // Package token counts the tokens of texts exactly as the tokenizers of language models do. The counts are charged
 // against budgets, so nothing is estimated. No text that a server makes up takes long to count.
 //
-// A text is split into pieces (split.go), and each piece is merged into tokens (merge.go) of a vocabulary, which comes
-// from a library (vocabulary.go). The library's own splitter is not used: it is wrong for some texts and takes hours
-// for others.
+// A text is split into pieces (split.go), and each piece is merged into tokens (merge.go) of a vocabulary
+// (vocabulary.go). The library that the vocabularies come from is not used: its splitter is wrong for some texts and takes
+// hours for others, and its tables take 7 MiB of memory and 100 ms.
 //
 // A text of n bytes has at most n tokens. So a caller that only asks whether a text fits need not count a short one.
 // The count of two joined texts is not the sum of their counts. Special tokens of tokenizers, such as <|endoftext|>,
@@ -14,34 +14,21 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"sync"
-	"time"
-
-	"github.com/tiktoken-go/tokenizer/codec"
 )
 
-const (
-	// maxRememberedCounts limits how many counts a Counter is sure to remember; it remembers at most twice as many. The largest
-	// catalog that we know has 9,366 tools.
-	maxRememberedCounts = 16 << 10
-
-	// vocabularyLifetime is how long an unused vocabulary stays in memory. Loading it takes a tenth of a second. It takes 2.6 MB;
-	// the library's own tables stay in memory.
-	vocabularyLifetime = time.Minute
-)
+// maxRememberedCounts limits how many counts a Counter is sure to remember; it remembers at most twice as many. The largest
+// catalog that we know has 9,366 tools.
+const maxRememberedCounts = 16 << 10
 
 // A Counter counts tokens in one encoding, and remembers counts for a while. Use New. It is safe for concurrent use.
 type Counter struct {
-	readVocabulary func() *vocabulary
-	split          splitFunc
+	vocabulary *vocabulary
+	split      splitFunc
 
 	// young and old map the SHA-256 of a text to its count. When young holds maxKept counts, it becomes old, and the
 	// previous old is dropped. A count that is used again moves from old to young.
 	mu         sync.Mutex
 	young, old map[[sha256.Size]byte]func() int
-
-	vocabularyMu sync.Mutex
-	vocabulary   *vocabulary // nil while unused
-	dropTimer    *time.Timer
 }
 
 // New returns a Counter for the encoding, o200k_base or cl100k_base.
@@ -49,18 +36,18 @@ func New(encoding string) (*Counter, error) {
 	c := &Counter{young: map[[sha256.Size]byte]func() int{}}
 	switch encoding {
 	case "o200k_base":
-		c.readVocabulary, c.split = func() *vocabulary { return readVocabulary(codec.NewO200kBase(), 17) }, splitO200k
+		c.vocabulary, c.split = o200k, splitO200k
 	case "cl100k_base":
-		c.readVocabulary, c.split = func() *vocabulary { return readVocabulary(codec.NewCl100kBase(), 16) }, splitCl100k
+		c.vocabulary, c.split = cl100k, splitCl100k
 	default:
 		return nil, fmt.Errorf("no encoding of tokens is called %q", encoding)
 	}
 	return c, nil
 }
 
-// Count returns how many tokens the text has. The text is UTF-8. The first call takes a tenth of a second. A text that
-// has not been counted yet takes at most half a second for a megabyte. Callers with the same text wait for one count;
-// callers with different texts never wait for each other.
+// Count returns how many tokens the text has. The text is UTF-8. A text that has not been counted yet takes at most
+// half a second for a megabyte. Callers with the same text wait for one count; callers with different texts never wait
+// for each other.
 func (c *Counter) Count(text []byte) int { return c.countFunc(text)() }
 
 // countFunc returns a function that counts the text once.
@@ -83,28 +70,11 @@ func (c *Counter) countFunc(text []byte) func() int {
 }
 
 func (c *Counter) countTokens(text []byte) (n int) {
-	m := merger{vocabulary: c.loadVocabulary()}
+	m := merger{vocabulary: c.vocabulary}
 	for i := 0; i < len(text); {
 		end := c.split(text, i)
 		n += m.countTokens(text[i:end])
 		i = end
 	}
 	return n
-}
-
-// loadVocabulary returns the vocabulary. A timer removes it from memory when it has not been used for a while.
-func (c *Counter) loadVocabulary() *vocabulary {
-	c.vocabularyMu.Lock()
-	defer c.vocabularyMu.Unlock()
-	if c.vocabulary == nil {
-		c.vocabulary = c.readVocabulary()
-		c.dropTimer = time.AfterFunc(vocabularyLifetime, func() {
-			c.vocabularyMu.Lock()
-			defer c.vocabularyMu.Unlock()
-			c.vocabulary = nil
-		})
-	} else {
-		c.dropTimer.Reset(vocabularyLifetime)
-	}
-	return c.vocabulary
 }

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/tiktoken-go/tokenizer/codec"
@@ -19,31 +18,18 @@ import (
 	"github.com/summit-switchboard/switchboard/test/realdata"
 )
 
-// vocabularies are read once for all tests.
-var vocabularies = map[string]func() *vocabulary{}
-
-func init() {
-	for _, encoding := range encodings {
-		vocabularies[encoding] = sync.OnceValue(func() *vocabulary {
-			c, _ := New(encoding)
-			return c.readVocabulary()
-		})
-	}
-}
-
 func counter(t rapid.TB, encoding string) *Counter {
 	t.Helper()
 	c, err := New(encoding)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.readVocabulary = vocabularies[encoding]
 	return c
 }
 
 func TestTheTableHoldsTheVocabulary(t *testing.T) {
 	for encoding, size := range map[string]int{"o200k_base": 199998, "cl100k_base": 100256} {
-		tokens, v := vocabularyOf(encoding), counter(t, encoding).readVocabulary()
+		tokens, v := vocabularyOf(encoding), counter(t, encoding).vocabulary
 		if len(tokens) != size {
 			t.Errorf("%s has %d tokens, want %d", encoding, len(tokens), size)
 		}
@@ -273,37 +259,6 @@ func TestTheCounterRemembersALimitedNumberOfCountsAndTheUsedOnesLongest(t *testi
 	if c.Count([]byte("text 0")); counted["text 0"] != 2 {
 		t.Errorf("an unused count is never forgotten")
 	}
-}
-
-func TestAnUnusedVocabularyIsDropped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, err := New("o200k_base")
-		if err != nil {
-			t.Fatal(err)
-		}
-		kept := func() bool {
-			c.vocabularyMu.Lock()
-			defer c.vocabularyMu.Unlock()
-			return c.vocabulary != nil
-		}
-		if kept() {
-			t.Error("it is loaded before the first count")
-		}
-		c.Count([]byte("one"))
-		time.Sleep(vocabularyLifetime - time.Second)
-		c.Count([]byte("two"))
-		time.Sleep(vocabularyLifetime - time.Second)
-		if !kept() {
-			t.Error("it was dropped while it was used")
-		}
-		time.Sleep(2 * time.Second)
-		if kept() {
-			t.Error("it is still in memory")
-		}
-		if c.Count([]byte("hello world, again")) != 4 {
-			t.Error("it counts differently when it is loaded again")
-		}
-	})
 }
 
 // One definition in the form that servers send, counted by us and by the library that has the vocabulary.

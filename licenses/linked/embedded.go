@@ -30,6 +30,7 @@ var embedding = map[string]string{
 	ours + "internal/redact/detect":                       gitleaks,
 	ours + "internal/sample":                              own,
 	ours + "internal/store":                               own,
+	ours + "internal/token":                               vocabularies,
 	ours + "licenses":                                     own, // the texts themselves
 	ours + "policies":                                     own,
 	ours + "tenants":                                      own,
@@ -76,7 +77,7 @@ var data = []source{
 		"wasm/src/cidr.c", "wasm/src/encoding.c", "wasm/src/glob-lexer.cc", "wasm/src/lib/errno.h", "wasm/src/lib/math.c", "wasm/src/lib/stdlib.c", "wasm/src/libmpdec/mpdecimal.c",
 	}, standard: "BSD-3-Clause", copyright: "Copyright (c) 1999-2018 The RE2 Authors. All rights reserved."},
 	{name: phoneNumbers, module: "github.com/nyaruka/phonenumbers", standard: "Apache-2.0"},
-	{name: vocabularies, module: "github.com/tiktoken-go/tokenizer", standard: "MIT", copyright: "Copyright (c) 2022 OpenAI, Shantanu Jain"},
+	{name: vocabularies, version: "o200k_base, cl100k_base", standard: "MIT", copyright: "Copyright (c) 2022 OpenAI, Shantanu Jain"},
 }
 
 // findData returns the works within others. packages are those that embed files, dirs the folders of the modules.
