@@ -10,8 +10,6 @@ import (
 	"strings"
 	_ "time/tzdata" // the time zones that policies and budgets name, on each machine
 
-	"github.com/alecthomas/kong"
-
 	"github.com/summit-switchboard/switchboard/internal/heap/early"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -111,34 +109,13 @@ type outputFlags struct {
 	JSON bool `name:"json" help:"Print JSON."`
 }
 
-// newParser returns the parser of the command line, which writes into c. Its exits are panics with a helpExit.
-func newParser(c *cli, io streams) (*kong.Kong, error) {
-	return kong.New(c,
-		kong.Name(name),
-		kong.Description("One MCP endpoint in front of many MCP servers."),
-		kong.Vars{"config": defaultConfig()},
-		kong.ExplicitGroups(commandGroups),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: io.helpWidth()}),
-		kong.PostBuild(addExamples),
-		kong.UsageOnError(),
-		kong.Writers(io.out, io.err),
-		kong.Exit(func(code int) { panic(helpExit(code)) }),
-	)
-}
-
 // run is main without the process. It returns the exit code.
 func run(ctx context.Context, args []string, io streams) int {
-	var c cli
-	parser, err := newParser(&c, io)
-	if err != nil {
-		fmt.Fprintln(io.err, "switchboard:", err)
-		return exitUsage
-	}
 	return exitCode(func() error {
 		if len(args) == 0 {
 			args = []string{"--help"}
 		}
-		k, err := parser.Parse(args)
+		k, verbose, err := parseArgs(args, io)
 		if err != nil {
 			return usageError{err}
 		}
@@ -146,7 +123,7 @@ func run(ctx context.Context, args []string, io streams) int {
 		if !strings.HasPrefix(k.Command(), "complete ") { // it ends before the collector is needed
 			early.End()
 		}
-		log, closeLog := newLog(k.Command(), c.Verbose, withoutSpelling(io.err))
+		log, closeLog := newLog(k.Command(), verbose, withoutSpelling(io.err))
 		defer closeLog()
 		return k.Run(io, log)
 	}, io.err)
