@@ -74,7 +74,7 @@ func (p *Policy) askRulesAlone(ctx context.Context, v layerView, in *ast.Term, q
 		own := *pieces
 		own.variables = []answerVariable{{"piece", AnswerObligations}}
 		own.queries = own.compiler.QueryCompiler()
-		if own.query, err = own.queries.Compile(ast.MustParseBody(fmt.Sprintf("piece = [x | x := %s[%q]]", v.kind.rootRef(), r.Head.Reference[0].Value))); err != nil {
+		if own.query, err = own.queries.Compile(mustParseBody(fmt.Sprintf("piece = [x | x := %s[%q]]", v.kind.rootRef(), r.Head.Reference[0].Value))); err != nil {
 			return nil, err
 		}
 		raw, err := p.engine.eval(ctx, p.share, layerView{Layer: &own}, in, q.Now)

@@ -351,7 +351,7 @@ func (l *Layer) prepare(expression string) (*preparedQuery, error) {
 	if known, ok := l.prepared.Load(expression); ok {
 		return known.(*preparedQuery), nil
 	}
-	body, err := ast.ParseBodyWithOpts(queryValue+" = "+expression, ast.ParserOptions{RegoVersion: ast.RegoV1})
+	body, err := ast.ParseBodyWithOpts(queryValue+" = "+expression, parserOptions())
 	if err != nil {
 		return nil, err
 	}

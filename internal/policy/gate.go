@@ -46,7 +46,7 @@ func (e *Engine) NewGate(operator *Layer) (*AdmitGate, error) {
 	own := *operator
 	own.queries = own.compiler.QueryCompiler()
 	var err error
-	if own.query, err = own.queries.Compile(ast.MustParseBody("answer = [x | x := " + own.kind.rootRef().String() + "." + AnswerKeepOut + "]")); err != nil {
+	if own.query, err = own.queries.Compile(mustParseBody("answer = [x | x := " + own.kind.rootRef().String() + "." + AnswerKeepOut + "]")); err != nil {
 		return nil, err
 	}
 	own.variables = []answerVariable{{"answer", AnswerDeny}}

@@ -34,19 +34,24 @@ const (
 	Tenant     LayerKind = "tenant"
 )
 
+// The packages of rules, and the path of the data of the layer Boundaries. Nobody may change them.
+var (
+	switchboardRef = ast.Ref{ast.DefaultRootDocument, ast.StringTerm("switchboard")}
+	boundariesRef  = ast.Ref{ast.DefaultRootDocument, ast.StringTerm("switchboard"), ast.StringTerm("boundaries")}
+	tenantRef      = ast.Ref{ast.DefaultRootDocument, ast.StringTerm("switchboard"), ast.StringTerm("tenant")}
+	boundaryRows   = ast.Ref{ast.DefaultRootDocument, ast.StringTerm("boundaries")}
+)
+
 // rootRef returns the package of the layer's rules.
 func (k LayerKind) rootRef() ast.Ref {
 	switch k {
 	case Boundaries:
-		return ast.MustParseRef("data.switchboard.boundaries")
+		return boundariesRef
 	case Tenant:
-		return ast.MustParseRef("data.switchboard.tenant")
+		return tenantRef
 	}
-	return ast.MustParseRef("data.switchboard")
+	return switchboardRef
 }
-
-// boundaryRows is the path of the data of the layer Boundaries.
-var boundaryRows = ast.MustParseRef("data.boundaries")
 
 // owns reports whether ref, a package or a path of data, belongs to the layer.
 func (k LayerKind) owns(ref ast.Ref) bool {
@@ -263,14 +268,14 @@ func NewCompiler() *ast.Compiler {
 // Parse parses one file of rules and checks that its package belongs to the layer. The error is of
 // package ast.
 func Parse(kind LayerKind, f switchboard.PolicyFile) (*ast.Module, error) {
-	m, err := ast.ParseModuleWithOpts(f.Name, string(f.Data), ast.ParserOptions{Capabilities: Capabilities(), RegoVersion: ast.RegoV1})
+	m, err := ast.ParseModuleWithOpts(f.Name, string(f.Data), parserOptions())
 	if err != nil {
 		return nil, err
 	}
 	if m == nil {
 		return nil, ast.NewError(ast.ParseErr, &ast.Location{File: f.Name, Row: 1, Col: 1}, "the file is empty; write package %s", packageOf(kind))
 	}
-	if p := m.Package.Path; !kind.owns(p) || !p.HasPrefix(ast.MustParseRef("data.switchboard")) {
+	if p := m.Package.Path; !kind.owns(p) || !p.HasPrefix(switchboardRef) {
 		return nil, ast.NewError(ast.CompileErr, m.Package.Location, "%s is not the %s's; write package %s, or one below it", m.Package, kind, packageOf(kind))
 	}
 	return m, nil
@@ -285,8 +290,16 @@ func answersQuery(kind LayerKind) ast.Body {
 	for _, name := range AnswerNames {
 		fmt.Fprintf(&b, "%s = [x | x := %s.%s]\n", name, kind.rootRef(), name)
 	}
-	return ast.MustParseBody(b.String())
+	return mustParseBody(b.String())
 }
+
+// parserOptions are the options of every parser here. Without capabilities in them, OPA builds its own for each text.
+func parserOptions() ast.ParserOptions {
+	return ast.ParserOptions{Capabilities: Capabilities(), RegoVersion: ast.RegoV1}
+}
+
+// mustParseBody parses a query of ours.
+func mustParseBody(query string) ast.Body { return ast.MustParseBodyWithOpts(query, parserOptions()) }
 
 // FaultsOf converts OPA's errors into ours.
 func FaultsOf(file string, err error) switchboard.Faults {
