@@ -67,7 +67,7 @@ func (m *Memory) Lag(ctx context.Context) (lag Lag, err error) {
 			continue
 		}
 		lag.Receipts += all.Last - after
-		if _, err := receipt.ReadSome(ctx, m.o.Store, node, after, pieceEntries, func(e *receipt.ChainEntry) bool {
+		if _, err := receipt.ReadSome(ctx, m.o.Store, node, after, headEntries, func(e *receipt.ChainEntry) bool {
 			if e.Fault == nil && (lag.Since.IsZero() || e.Receipt.Time.Before(lag.Since)) {
 				lag.Since = e.Receipt.Time
 			}

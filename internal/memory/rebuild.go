@@ -51,7 +51,7 @@ func (m *Memory) Rebuild(ctx context.Context) (done Rebuilt, err error) {
 func (m *Memory) firstWholeDay(ctx context.Context, extents map[string]receipt.Extent, last Day) (day Day, trimmed bool, err error) {
 	begins, whole := last, Day(0)
 	for node, e := range extents {
-		_, err := receipt.ReadSome(ctx, m.o.Store, node, e.First-1, pieceEntries, func(first *receipt.ChainEntry) bool {
+		_, err := receipt.ReadSome(ctx, m.o.Store, node, e.First-1, headEntries, func(first *receipt.ChainEntry) bool {
 			if first.Fault != nil {
 				return true // the next one has a time
 			}
