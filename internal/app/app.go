@@ -250,6 +250,13 @@ type reloadFault struct {
 	when, since time.Time
 }
 
+// closeOpened closes what New has opened, before anything else uses it.
+func (a *App) closeOpened(ctx context.Context) error {
+	err := a.ledger.Close(ctx)
+	a.cluster.Close()
+	return errors.Join(err, a.store.Close())
+}
+
 // New reads the configuration and starts its servers without waiting for them. If the configuration
 // is refused, the error is switchboard.Faults. The caller must call Stop in the end.
 func New(ctx context.Context, o Options) (_ *App, err error) {
@@ -262,11 +269,13 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.suspects = newSuspectLog(o.Log, a.state.Load)
 	a.engine = policy.NewEngine(0, 0)
 	a.files = watch.NewFiles(o.Log)
-	r, err := a.loadConfig(ctx, nil)
+	read, err := a.readConfig(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
-	c := r.config
+	c := read.config
+	compiled := sync.OnceValues(func() (*loadedConfig, error) { return read.compile(a.engine) })
+	go compiled() //nolint:errcheck // the next call returns the error, and meanwhile the store is opened
 	if o.Configured != nil {
 		o.Configured(c)
 	}
@@ -311,9 +320,12 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Ended: a.connectionEnded, Orphaned: func(o vault.Owner, c vault.ServerConnection) { a.credentials.RevokeLater(o, c) }, Log: o.Log,
 		Lost: func(o vault.Owner, cause error) { credential.RecordLost(a.ledger, o, cause) },
 	}); err != nil {
-		err = errors.Join(err, a.ledger.Close(ctx))
-		a.cluster.Close()
-		return nil, errors.Join(err, a.store.Close())
+		return nil, errors.Join(err, a.closeOpened(ctx))
+	}
+	r, err := compiled()
+	if err != nil {
+		a.vault.Close()
+		return nil, errors.Join(err, a.closeOpened(ctx))
 	}
 	current := live{&a.state, a.recorder}
 	a.credentials = credential.NewBroker(credential.Options{Vault: a.vault, Receipts: a.ledger, Document: current.clientDocument, Log: o.Log})

@@ -15,6 +15,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/event"
+	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/watch"
@@ -199,6 +200,22 @@ func (a *App) configurationKey() []byte {
 // loadConfig reads the configuration and notes which files to watch. Faulty parts keep the content
 // that they have in was, which is nil at the start.
 func (a *App) loadConfig(ctx context.Context, was *loadedConfig) (*loadedConfig, error) {
+	u, err := a.readConfig(ctx, was)
+	if err != nil {
+		return nil, err
+	}
+	return u.compile(a.engine)
+}
+
+// An uncompiledConfig is a configuration without faults. The policies in its files are compiled, and those that Switchboard ships are not.
+type uncompiledConfig struct {
+	config *config.Config
+	layers *compiledLayers
+	read   *watch.ReadFiles
+}
+
+// readConfig is loadConfig up to the compilation.
+func (a *App) readConfig(ctx context.Context, was *loadedConfig) (*uncompiledConfig, error) {
 	note, done := a.files.Begin()
 	o := config.Options{Watch: note}
 	l := newCompiledLayers(nil)
@@ -211,12 +228,14 @@ func (a *App) loadConfig(ctx context.Context, was *loadedConfig) (*loadedConfig,
 	if err != nil {
 		return nil, err
 	}
-	if err := checkTenant(c, a.options.Tenant); err != nil {
-		return nil, err
-	}
-	r, err := compilePolicies(c, a.engine, l, nil)
+	return &uncompiledConfig{c, l, read}, checkTenant(c, a.options.Tenant)
+}
+
+// compile compiles what is not compiled yet.
+func (u *uncompiledConfig) compile(e *policy.Engine) (*loadedConfig, error) {
+	r, err := compilePolicies(u.config, e, u.layers, nil)
 	if err == nil {
-		r.read = read
+		r.read = u.read
 	}
 	return r, err
 }
