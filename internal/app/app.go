@@ -251,7 +251,7 @@ type reloadFault struct {
 }
 
 // closeOpened closes what New has opened, before anything else uses it.
-func (a *App) closeOpened(ctx context.Context) error {
+func closeOpened(ctx context.Context, a *App) error {
 	err := a.ledger.Close(ctx)
 	a.cluster.Close()
 	return errors.Join(err, a.store.Close())
@@ -269,7 +269,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.suspects = newSuspectLog(o.Log, a.state.Load)
 	a.engine = policy.NewEngine(0, 0)
 	a.files = watch.NewFiles(o.Log)
-	read, err := a.readConfig(ctx, nil)
+	read, err := readConfig(ctx, a, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -320,12 +320,12 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Ended: a.connectionEnded, Orphaned: func(o vault.Owner, c vault.ServerConnection) { a.credentials.RevokeLater(o, c) }, Log: o.Log,
 		Lost: func(o vault.Owner, cause error) { credential.RecordLost(a.ledger, o, cause) },
 	}); err != nil {
-		return nil, errors.Join(err, a.closeOpened(ctx))
+		return nil, errors.Join(err, closeOpened(ctx, a))
 	}
 	r, err := compiled()
 	if err != nil {
 		a.vault.Close()
-		return nil, errors.Join(err, a.closeOpened(ctx))
+		return nil, errors.Join(err, closeOpened(ctx, a))
 	}
 	current := live{&a.state, a.recorder}
 	a.credentials = credential.NewBroker(credential.Options{Vault: a.vault, Receipts: a.ledger, Document: current.clientDocument, Log: o.Log})

@@ -200,7 +200,7 @@ func (a *App) configurationKey() []byte {
 // loadConfig reads the configuration and notes which files to watch. Faulty parts keep the content
 // that they have in was, which is nil at the start.
 func (a *App) loadConfig(ctx context.Context, was *loadedConfig) (*loadedConfig, error) {
-	u, err := a.readConfig(ctx, was)
+	u, err := readConfig(ctx, a, was)
 	if err != nil {
 		return nil, err
 	}
@@ -215,7 +215,7 @@ type uncompiledConfig struct {
 }
 
 // readConfig is loadConfig up to the compilation.
-func (a *App) readConfig(ctx context.Context, was *loadedConfig) (*uncompiledConfig, error) {
+func readConfig(ctx context.Context, a *App, was *loadedConfig) (*uncompiledConfig, error) {
 	note, done := a.files.Begin()
 	o := config.Options{Watch: note}
 	l := newCompiledLayers(nil)
