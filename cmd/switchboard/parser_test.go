@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"reflect"
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -20,7 +21,7 @@ func compareParsers(t *testing.T) {
 			args := exampleArgs(line)[1:]
 			alone, verbose, ok := parseAlone(args, silent)
 			if !ok {
-				if args[0] != "help" && args[0] != "complete" {
+				if !slices.Contains(readsCommands, args[0]) {
 					t.Errorf("%s needs the parser of all commands", line)
 				}
 				continue
@@ -51,6 +52,26 @@ func TestHelpAndMistakesNeedTheParserOfAllCommands(t *testing.T) {
 		if _, _, ok := parseAlone(args, streams{out: io.Discard, err: io.Discard}); ok {
 			t.Errorf("%q was parsed alone", args)
 		}
+	}
+}
+
+// A command that asks for the parser, or for what it has parsed, may read the other commands from there.
+func TestACommandThatReadsTheOthersHasTheParserOfAll(t *testing.T) {
+	var c cli
+	parser, err := newParser(&c, streams{out: io.Discard, err: io.Discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read []string
+	for _, leaf := range parser.Model.Leaves(false) {
+		for in := range leaf.Target.Addr().MethodByName("Run").Type().Ins() {
+			if in == reflect.TypeFor[*kong.Context]() || in == reflect.TypeFor[*kong.Kong]() {
+				read = append(read, leaf.Path())
+			}
+		}
+	}
+	if slices.Sort(read); !slices.Equal(read, readsCommands) {
+		t.Errorf("%q read the parser, and readsCommands has %q", read, readsCommands)
 	}
 }
 

@@ -250,7 +250,7 @@ type reloadFault struct {
 	when, since time.Time
 }
 
-// closeOpened closes what New has opened, before anything else uses it.
+// closeOpened closes the ledger, the cluster and the store. The vault is closed before.
 func closeOpened(ctx context.Context, a *App) error {
 	err := a.ledger.Close(ctx)
 	a.cluster.Close()
@@ -276,6 +276,11 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	c := read.config
 	compiled := sync.OnceValues(func() (*loadedConfig, error) { return read.compile(a.engine) })
 	go compiled() //nolint:errcheck // the next call returns the error, and meanwhile the store is opened
+	defer func() {
+		if err != nil {
+			_, _ = compiled() // it has ended when New has
+		}
+	}()
 	if o.Configured != nil {
 		o.Configured(c)
 	}

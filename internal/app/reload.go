@@ -207,7 +207,7 @@ func (a *App) loadConfig(ctx context.Context, was *loadedConfig) (*loadedConfig,
 	return u.compile(a.engine)
 }
 
-// An uncompiledConfig is a configuration without faults. The policies in its files are compiled, and those that Switchboard ships are not.
+// An uncompiledConfig is a configuration whose files have no faults. The policies among them are compiled, and those that Switchboard ships are not.
 type uncompiledConfig struct {
 	config *config.Config
 	layers *compiledLayers
@@ -228,7 +228,15 @@ func readConfig(ctx context.Context, a *App, was *loadedConfig) (*uncompiledConf
 	if err != nil {
 		return nil, err
 	}
-	return &uncompiledConfig{c, l, read}, checkTenant(c, a.options.Tenant)
+	if err := checkTenant(c, a.options.Tenant); err != nil {
+		return nil, err
+	}
+	if c.Policies != nil { // Load has checked those of tenants
+		if err := l.check("", c.Policies); err != nil {
+			return nil, err
+		}
+	}
+	return &uncompiledConfig{c, l, read}, nil
 }
 
 // compile compiles what is not compiled yet.

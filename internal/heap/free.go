@@ -15,12 +15,14 @@ const (
 	freeDelay = 150 * time.Millisecond
 
 	// freeInterval is the mean time between two times that memory is freed, and freeBurst is how often it may be freed at
-	// once. Freeing takes some 15 ms of a processor.
+	// once. Freeing usually takes 15 to 30 ms.
 	freeInterval = 10 * time.Second
 	freeBurst    = 5
 
-	// freeShare is how many times longer than freeing the pause after it is, at least: a heap of gigabytes takes seconds.
+	// freeShare is how many times longer the pause after freeing is than what freeing takes beyond freeUsual: a heap of
+	// gigabytes takes seconds.
 	freeShare = 100
+	freeUsual = 50 * time.Millisecond
 )
 
 // A Freer returns memory to the system after bursts of work. Use NewFreer. It is safe for concurrent use.
@@ -65,7 +67,7 @@ func (f *Freer) freeNow() {
 	f.free()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.freeing, f.pauseEnd = false, time.Now().Add(freeShare*time.Since(began))
+	f.freeing, f.pauseEnd = false, time.Now().Add(freeShare*max(0, time.Since(began)-freeUsual))
 }
 
 // beginFreeing reports whether memory may be freed now. Otherwise it sets the timer.

@@ -47,7 +47,7 @@ const (
 // How receipts are read: in pieces, with a pause after each that is three times as long as the piece took, up to maxRest. So at most one processor is used, for a quarter of the time while a piece takes at most 5 ms.
 const (
 	pieceEntries = 512                   // of one read
-	headEntries  = 32                    // read where the first one counts
+	headEntries  = 128                   // of one read that looks for the first entry with a time
 	maxRest      = 15 * time.Millisecond // also if the store was slow
 	chunkEntries = 16_384                // counted before the pages are written
 	interval     = 10 * time.Second

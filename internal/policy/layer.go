@@ -34,7 +34,7 @@ const (
 	Tenant     LayerKind = "tenant"
 )
 
-// The packages of rules, and the path of the data of the layer Boundaries. Nobody may change them.
+// The packages of rules, and the path of the data of the layer Boundaries. They must not be modified.
 var (
 	switchboardRef = ast.Ref{ast.DefaultRootDocument, ast.StringTerm("switchboard")}
 	boundariesRef  = ast.Ref{ast.DefaultRootDocument, ast.StringTerm("switchboard"), ast.StringTerm("boundaries")}
@@ -293,7 +293,7 @@ func answersQuery(kind LayerKind) ast.Body {
 	return mustParseBody(b.String())
 }
 
-// parserOptions are the options of every parser here. Without capabilities in them, OPA builds its own for each text.
+// parserOptions are the options of the parsers of this package. Without capabilities in them, OPA builds its own for each text.
 func parserOptions() ast.ParserOptions {
 	return ast.ParserOptions{Capabilities: Capabilities(), RegoVersion: ast.RegoV1}
 }

@@ -92,7 +92,7 @@ func (v layerView) splitParts(word tenantInputs) []layerPart {
 		p.quick = p.quick && brisk
 		name := ast.Var(fmt.Sprint("piece", len(p.variables)))
 		p.variables = append(p.variables, answerVariable{name, answer})
-		queries[looks] = append(queries[looks], ast.MustParseExpr(fmt.Sprintf("%s = [x | x := %s[%q]]", name, v.kind.rootRef(), r.Head.Reference[0].Value)))
+		queries[looks] = append(queries[looks], mustParseBody(fmt.Sprintf("%s = [x | x := %s[%q]]", name, v.kind.rootRef(), r.Head.Reference[0].Value))[0])
 	}
 	var parts []layerPart
 	for _, looks := range slices.Sorted(maps.Keys(by)) {

@@ -6,8 +6,8 @@ import (
 )
 
 // A vocabulary maps each token to its rank: of two candidates, the one with the lower rank is merged first. It is a
-// hash table in the program's read-only data, so that it is never loaded, and that the system can drop its pages.
-// A test writes the tables from the library's vocabularies, and compares them.
+// hash table in the program's read-only data: nothing is loaded, and the system can drop its pages. A test writes the
+// tables from a library's vocabularies, and compares them.
 type vocabulary struct {
 	bits    int    // there are 1<<bits buckets
 	longest int    // the length of the longest token
