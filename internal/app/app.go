@@ -439,7 +439,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.meter.Lists = run.NewListMeter(current.countTokens, func(tenant switchboard.TenantID, n switchboard.ListCost) {
 		a.admin.history.CountLists(tenant, n)
 		a.metrics.CountLists(tenant, n)
-	})
+	}, a.memory.FreeSoon)
 	a.keys = idempotency.New(a.store, translated, a.ledger.Digests().Arguments, a.metrics.CountKeyedCall, o.Log)
 	a.admin.reads = admin.NewReader(admin.ReaderOptions{
 		Configuration: a.served, Binder: a.binder, Runs: a.runs, Meter: a.meter, Fleet: a.fleet, Health: a.health, Store: a.store, Cluster: a.cluster,

@@ -15,6 +15,7 @@ const (
 	maxListJobs    = 4096
 	maxSearchBytes = 4 << 20 // of the answers to searches that wait
 	lastCounts     = 2 * time.Second
+	longCount      = 5 * time.Millisecond // it leaves garbage
 )
 
 // A ListMeter counts the tokens of the lists of tools and searches that clients get, and those of the full lists of the same servers. Unlike the
@@ -23,6 +24,7 @@ const (
 type ListMeter struct {
 	count  func(text []byte) int
 	tell   func(switchboard.TenantID, switchboard.ListCost)
+	worked func()
 	jobs   chan listJob
 	queued atomic.Int64 // bytes of the searches in jobs
 }
@@ -35,9 +37,9 @@ type listJob struct {
 	text    []byte
 }
 
-// NewListMeter returns a ListMeter that counts texts with count, and tells what it has counted.
-func NewListMeter(count func(text []byte) int, tell func(switchboard.TenantID, switchboard.ListCost)) *ListMeter {
-	return &ListMeter{count: count, tell: tell, jobs: make(chan listJob, maxListJobs)}
+// NewListMeter returns a ListMeter that counts texts with count, and tells what it has counted. It calls worked after a count that took long.
+func NewListMeter(count func(text []byte) int, tell func(switchboard.TenantID, switchboard.ListCost), worked func()) *ListMeter {
+	return &ListMeter{count: count, tell: tell, worked: worked, jobs: make(chan listJob, maxListJobs)}
 }
 
 // NoteList counts a list of tools that a client of the tenant got. A list without a server's tools is compared with nothing, and does not count.
@@ -112,6 +114,12 @@ func (m *ListMeter) Close() {
 }
 
 func (m *ListMeter) countJob(j *listJob) {
+	began := time.Now()
+	defer func() {
+		if time.Since(began) > longCount {
+			m.worked()
+		}
+	}()
 	if j.surface != nil {
 		m.tell(j.tenant, switchboard.ListCost{Lists: 1, Tokens: int64(j.surface.ListTokens(j.modern)), Full: int64(j.surface.OfferTokens())})
 		return

@@ -33,7 +33,7 @@ func TestAListMeterCountsBothSidesOfEachListAndTheSearches(t *testing.T) {
 				t.Errorf("tenant %q", tenant)
 			}
 			got.Lists, got.Tokens, got.Full, got.Uncounted = got.Lists+n.Lists, got.Tokens+n.Tokens, got.Full+n.Full, got.Uncounted+n.Uncounted
-		})
+		}, func() { t.Error("it took long") })
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { m.Run(ctx); close(done) }()
@@ -60,9 +60,10 @@ func TestAListMeterCountsBothSidesOfEachListAndTheSearches(t *testing.T) {
 func TestAnExchangeThatCannotBeCountedIsInNoSum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got switchboard.ListCost
+		long := 0
 		m := run.NewListMeter(func([]byte) int { time.Sleep(time.Second); return 7 }, func(_ switchboard.TenantID, n switchboard.ListCost) {
 			got.Lists, got.Tokens, got.Full, got.Uncounted = got.Lists+n.Lists, got.Tokens+n.Tokens, got.Full+n.Full, got.Uncounted+n.Uncounted
-		})
+		}, func() { long++ })
 		s := listedSurface(words)
 		m.NoteSearch("acme", make([]byte, 5<<20)) // more than may wait
 		for range 5000 {
@@ -80,11 +81,14 @@ func TestAnExchangeThatCannotBeCountedIsInNoSum(t *testing.T) {
 		if got != want {
 			t.Errorf("%+v, want %+v", got, want)
 		}
+		if long != 3 { // the searches
+			t.Errorf("%d counts took long", long)
+		}
 	})
 }
 
 func BenchmarkNoteList(b *testing.B) {
-	m := run.NewListMeter(words, func(switchboard.TenantID, switchboard.ListCost) {})
+	m := run.NewListMeter(words, func(switchboard.TenantID, switchboard.ListCost) {}, func() {})
 	go m.Run(b.Context())
 	s := listedSurface(words)
 	b.ReportAllocs()

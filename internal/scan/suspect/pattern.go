@@ -143,8 +143,11 @@ type mark struct{ word, from int32 } // from is the first word's first byte
 // apart is more than any gap. Words of two sentences are apart.
 const apart = 64
 
-func newMatching(m *machine) matching {
-	return matching{m: m, word: apart, begin: apart, reached: make([][maxSteps]mark, len(m.patterns))}
+// mostWords leaves room for the words of any definition in an int32.
+const mostWords = 1 << 30
+
+func newMatching(m *machine) *matching {
+	return &matching{m: m, word: apart, begin: apart, reached: make([][maxSteps]mark, len(m.patterns))}
 }
 
 // next reads the next word, nil for one without kinds, which begins at the byte from, and calls f with each pattern that it completes. endsClause says that a sign behind the word ends a
