@@ -425,6 +425,7 @@ func OpenStdio(t *testing.T, dir string, modern bool, cmd *exec.Cmd) *StdioSessi
 	})
 	if !modern {
 		if m, _ := s.Ask(t, "initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}`); m.Error != nil {
+			SayStoreIsLate(t, m)
 			t.Fatalf("initialize: %s", m.Raw)
 		}
 		fmt.Fprintln(s.In, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)

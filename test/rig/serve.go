@@ -321,6 +321,7 @@ func (g *Gateway) OpenAtOnce(t *testing.T, path string, modern bool, header ...s
 	if !modern {
 		m, resp := s.Post(t, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`, nil)
 		if m.Error != nil {
+			SayStoreIsLate(t, m)
 			t.Fatalf("initialize: %s", m.Raw)
 		}
 		s.ID = resp.Header.Get("Mcp-Session-Id")
