@@ -207,14 +207,14 @@ func (a *App) loadConfig(ctx context.Context, was *loadedConfig) (*loadedConfig,
 	return u.compile(a.engine)
 }
 
-// An uncompiledConfig is a configuration whose files have no faults. The policies among them are compiled, and those that Switchboard ships are not.
+// An uncompiledConfig is a configuration without faults in its files. Its policies are compiled, but those that Switchboard ships are not.
 type uncompiledConfig struct {
 	config *config.Config
 	layers *compiledLayers
 	read   *watch.ReadFiles
 }
 
-// readConfig is loadConfig up to the compilation.
+// readConfig reads the files, and compiles the policies among them. See loadConfig.
 func readConfig(ctx context.Context, a *App, was *loadedConfig) (*uncompiledConfig, error) {
 	note, done := a.files.Begin()
 	o := config.Options{Watch: note}
@@ -239,7 +239,7 @@ func readConfig(ctx context.Context, a *App, was *loadedConfig) (*uncompiledConf
 	return &uncompiledConfig{c, l, read}, nil
 }
 
-// compile compiles what is not compiled yet.
+// compile compiles the policies that Switchboard ships, if the configuration uses them, and combines the layers of each tenant.
 func (u *uncompiledConfig) compile(e *policy.Engine) (*loadedConfig, error) {
 	r, err := compilePolicies(u.config, e, u.layers, nil)
 	if err == nil {

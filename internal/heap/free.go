@@ -19,8 +19,8 @@ const (
 	freeInterval = 10 * time.Second
 	freeBurst    = 5
 
-	// freeShare is how many times longer the pause after freeing is than what freeing takes beyond freeUsual: a heap of
-	// gigabytes takes seconds.
+	// The pause after freeing is freeShare times as long as freeing has taken, without freeUsual. A heap of gigabytes
+	// takes seconds.
 	freeShare = 100
 	freeUsual = 50 * time.Millisecond
 )

@@ -20,6 +20,23 @@ func TestAnUnmappedProgramTakesLessMemoryAndRuns(t *testing.T) {
 	}
 }
 
+func TestAnUnmappedProgramIsNotMappedByLargePages(t *testing.T) {
+	if _, err := os.Stat("/sys/kernel/mm/transparent_hugepage"); err != nil {
+		return // this system has none
+	}
+	unmapProgram()
+	smaps, err := os.ReadFile("/proc/self/smaps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, program, _ := strings.Cut(string(smaps), " r-xp ")
+	_, flags, _ := strings.Cut(program, "VmFlags:")
+	flags, _, _ = strings.Cut(flags, "\n")
+	if !slices.Contains(strings.Fields(flags), "nh") { // see proc_pid_smaps(5)
+		t.Errorf("the flags of the program's code are %s", flags)
+	}
+}
+
 func TestChangedPagesOfAFileStayMapped(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "code")
 	page := os.Getpagesize()

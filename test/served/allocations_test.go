@@ -23,17 +23,18 @@ import (
 // the allocations from 77 to 142. The bounds leave room for what runs in the background meanwhile.
 func TestACallAllocatesLittle(t *testing.T) {
 	for _, tt := range []struct {
-		name, tool  string
-		calls, most int
+		name, tool, constraints string
+		most                    int
 	}{
-		{"a call that reads", `{"name":"first","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true,"openWorldHint":false}}`, 2000, 80},
-		{"a call with an effect", `{"name":"first","inputSchema":{"type":"object"}}`, 2000, 115},
+		{"a call that reads", `{"name":"first","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}`, "readonly", 72},
+		{"a call with an effect", `{"name":"first","inputSchema":{"type":"object"}}`, "", 102},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			behind := httptest.NewServer(fakeserver.New([]string{"marks=" + filepath.Join(t.TempDir(), "marks"), tt.tool}))
 			t.Cleanup(behind.Close)
-			g := rig.Serve(t, rig.LayOut(t, rig.Fakes(fmt.Sprintf("a: {transport: http, url: %q, trust: operator}", behind.URL+"/mcp"))))
+			g := rig.Serve(t, rig.LayOut(t, rig.Fakes(fmt.Sprintf("a: {transport: http, url: %q, trust: operator}", behind.URL+"/mcp"))+
+				fmt.Sprintf("-- overlays/a.yaml --\nserver: a\ntools:\n  first: {capabilities: [{verb: search, resource: internet, constraints: [%s]}]}\n", tt.constraints)))
 			rig.ListNames(t, g.Open(t, "/mcp", true)) // the server has started
 			conn, err := net.Dial("tcp", strings.TrimPrefix(g.URL, "http://"))
 			wait.Read(t, "a connection", err)
@@ -57,9 +58,10 @@ func TestACallAllocatesLittle(t *testing.T) {
 				}
 			}
 			call(100) // what the first calls make, the others use
+			const calls = 2000
 			before := allocations(t, g)
-			call(tt.calls)
-			each := float64(allocations(t, g)-before) / float64(tt.calls)
+			call(calls)
+			each := float64(allocations(t, g)-before) / float64(calls)
 			t.Logf("%.1f allocations", each)
 			if each > float64(tt.most) {
 				t.Errorf("it allocates %.1f times, and may %d times", each, tt.most)
