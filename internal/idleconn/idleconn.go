@@ -30,7 +30,8 @@ const (
 
 // Options say which connections a Keeper keeps.
 type Options struct {
-	// May reports whether a connection may be kept. Its argument is the listener's connection.
+	// May reports whether a connection may be kept. Its argument is the listener's connection. While TLS shakes hands it must report false: the
+	// Keeper ends a Read, and a handshake does not go on after that.
 	May func(net.Conn) bool
 
 	// Timeout is how long a connection may be idle. It is closed then.

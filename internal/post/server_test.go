@@ -30,7 +30,8 @@ type front struct {
 	kept    atomic.Int64
 }
 
-// serve serves h as internal/app does, on l or, if it is nil, on an address of its own.
+// serve serves h as internal/app does, on l or, if it is nil, on an address of its own. The connections of a connlimit.Limiter may be kept once
+// they are known.
 func serve(t *testing.T, l net.Listener, h http.HandlerFunc) *front {
 	if l == nil {
 		var err error
@@ -39,10 +40,12 @@ func serve(t *testing.T, l net.Listener, h http.HandlerFunc) *front {
 		}
 	}
 	f := &front{address: l.Addr().String(), served: make(chan error, 1)}
-	keeper := idleconn.New(l, idleconn.Options{May: func(net.Conn) bool { return true }, Timeout: time.Minute, Kept: func() { f.kept.Add(1) }})
+	_, limited := l.(*connlimit.Limiter)
+	may := func(c net.Conn) bool { return !limited || connlimit.IsKnown(c) }
+	keeper := idleconn.New(l, idleconn.Options{May: may, Timeout: time.Minute, Kept: func() { f.kept.Add(1) }})
 	f.Server = New(Options{
 		Handler: h, Log: slog.New(slog.DiscardHandler), HeadTimeout: 10 * time.Second, IdleTimeout: time.Minute,
-		Context: func(net.Conn) context.Context { return t.Context() },
+		Context: func(c net.Conn) context.Context { return connlimit.WithConn(t.Context(), c.(*idleconn.Conn).Conn) },
 	})
 	f.others = &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, ConnState: keeper.Observe}
 	go func() { f.served <- f.others.Serve(f.Others()) }()

@@ -27,6 +27,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/test/npmlock"
 	"github.com/summit-switchboard/switchboard/test/rig"
+	"github.com/summit-switchboard/switchboard/test/scratch"
 )
 
 func TestMain(m *testing.M) { os.Exit(rig.Main(m)) }
@@ -222,9 +223,11 @@ type world struct {
 func placeAdmin(t *testing.T, tls bool) (at, line string, lead func(to string)) {
 	t.Helper()
 	if !tls {
-		hold := httptest.NewServer(nil) // for a port that is free
-		hold.Close()
-		return hold.URL, fmt.Sprintf("admin: {listen: %q}\n", strings.TrimPrefix(hold.URL, "http://")), func(string) {}
+		address, err := scratch.Addr()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return "http://" + address, fmt.Sprintf("admin: {listen: %q}\n", address), func(string) {}
 	}
 	var target *url.URL
 	front := httptest.NewTLSServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
