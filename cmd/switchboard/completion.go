@@ -304,12 +304,14 @@ func (f *completionFiles) tools(ctx context.Context, spell func(switchboard.Tool
 	return slices.CompactFunc(found, func(a, b completion.Suggestion) bool { return a.Word == b.Word })
 }
 
-var nameOfCalls = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+var nameOfCalls = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+
+const maxNameOfCalls = 64 // bytes
 
 // nameInCalls returns the name by which a task has the tool, unless it has another tool of that name; "" if the name is shortened
 // or changed for clients.
 func nameInCalls(id switchboard.ToolID) string {
-	if nameOfCalls.MatchString(id.Name) {
+	if len(id.Name) <= maxNameOfCalls && nameOfCalls.MatchString(id.Name) {
 		return id.Name
 	}
 	return ""

@@ -24,7 +24,10 @@ const (
 	maxProbeInterval   = 366 * 24 * time.Hour
 )
 
-var accountPattern = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
+// accountPattern is the form of the name of an account, which has at most maxAccount bytes.
+var accountPattern = regexp.MustCompile(`^[a-z0-9_]+$`)
+
+const maxAccount = 64
 
 // boundaryReader is the state of reading one row of boundaries.yaml.
 type boundaryReader struct {
@@ -140,7 +143,7 @@ func (r *boundaryReader) readDecision(v document.Value) {
 	d := capability.RowDecision(s)
 	known := []string{string(capability.Deny), string(capability.RequireApproval), string(capability.Advise), string(capability.DenyUnlessAccount)}
 	switch name, cut := strings.CutPrefix(s, known[3]); {
-	case cut && !accountPattern.MatchString(name):
+	case cut && (len(name) > maxAccount || !accountPattern.MatchString(name)):
 		v.Fault("%s: after deny_unless_account: comes the name of the account, of small letters, digits and _, such as deny_unless_account:brian", v.Shown())
 	case !cut && !slices.Contains(known[:3], s):
 		v.Fault("%s is no decision%s", v.Shown(), document.Suggestion(s, "decisions", append(known[:3:3], known[3]+"NAME")))

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/capability"
@@ -23,9 +24,13 @@ const (
 	maxFreshness      = 365 * 24 // hours
 )
 
+// contractToolForm is the form of the name of a contract's tool.
+const contractToolForm = `^[A-Za-z0-9_-]{1,64}$`
+
+// A regexp that counts takes memory for each count, so these are compiled at their first use.
 var (
-	permissionPattern   = regexp.MustCompile(`^[a-z0-9_-]{1,64}(:[a-z0-9_-]{1,64})*$`)
-	contractToolPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+	permissionPattern   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9_-]{1,64}(:[a-z0-9_-]{1,64})*$`) })
+	contractToolPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(contractToolForm) })
 )
 
 // versionReader is the state of reading one version of a capability.
@@ -127,8 +132,8 @@ func (r *versionReader) keys() *document.Keys {
 			{Key: "resource", Type: r.resourceType(&v.Resource), Required: "a capability is a verb and a resource", Doc: "The resource."},
 			{Key: "constraints", Type: r.constraintsType(&v.Constraints), Doc: "The constraints that it carries."},
 			{Key: "required_tools", Type: document.Custom("a list of tools, or a map from tool to its description and schemas", document.Schema{"oneOf": []document.Schema{
-				{"type": "array", "items": document.Schema{"type": "string", "pattern": contractToolPattern.String()}, "uniqueItems": true, "maxItems": maxContractTools},
-				{"type": "object", "propertyNames": document.Schema{"pattern": contractToolPattern.String()}, "additionalProperties": document.KeysSchema((&contractTool{}).keys())},
+				{"type": "array", "items": document.Schema{"type": "string", "pattern": contractToolForm}, "uniqueItems": true, "maxItems": maxContractTools},
+				{"type": "object", "propertyNames": document.Schema{"pattern": contractToolForm}, "additionalProperties": document.KeysSchema((&contractTool{}).keys())},
 			}}, r.readTools), Doc: "The tools of the contract, as clients see them: `TOOL: {description, input_schema, output_schema, annotations}`, each optional. A server that lacks one is no provider. Without any, the capability is only a description."},
 			{Key: "input_schema", Type: schemaType(&r.input), Doc: "The JSON Schema of the arguments of the only tool. Calls whose arguments do not fit are refused."},
 			{Key: "output_schema", Type: schemaType(&r.output), Doc: "The JSON Schema of the structured results of the only tool. Results that do not fit are not passed on."},
@@ -213,7 +218,7 @@ func (r *versionReader) readRequired(texts []document.TextValue) {
 // readPermissions reads a list of permissions and returns it sorted.
 func readPermissions(texts []document.TextValue) []string {
 	for _, t := range texts {
-		if !permissionPattern.MatchString(t.String) || len(t.String) > 128 {
+		if !permissionPattern().MatchString(t.String) || len(t.String) > 128 {
 			t.Fault("%s is no permission; write words of small letters, digits, _ and - parted by colons, such as fs:read", t.Shown())
 		}
 	}
@@ -327,7 +332,7 @@ func (r *versionReader) readTools(v document.Value) {
 
 func (r *versionReader) addTool(t *contractTool) {
 	switch {
-	case !contractToolPattern.MatchString(t.name):
+	case !contractToolPattern().MatchString(t.name):
 		t.at.Fault("%s: the name of a contract's tool is at most 64 letters, digits, _ and -, since every client takes such names", document.Shown(t.name))
 	case strings.HasPrefix(t.name, ownToolPrefix):
 		t.at.Fault("%s: names that begin with %s are Switchboard's own", document.Shown(t.name), ownToolPrefix)

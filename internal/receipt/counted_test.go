@@ -15,6 +15,9 @@ import (
 
 // countedOf returns the receipt with the members alone that totals are made of.
 func countedOf(r *Receipt) Receipt {
+	if r.Kind == Intent {
+		return Receipt{Kind: Intent}
+	}
 	return Receipt{
 		V: r.V, Time: r.Time, Kind: r.Kind, Tenant: r.Tenant, Method: r.Method, Server: r.Server, Tool: r.Tool, ServedBy: r.ServedBy, Tries: r.Tries, Capability: r.Capability, Unmet: r.Unmet,
 		Outcome: r.Outcome, Code: r.Code, Given: r.Given, Took: r.Took, Price: PriceMark{Settled: r.Price.Settled}, Change: r.Change,

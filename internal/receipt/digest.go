@@ -113,8 +113,10 @@ const maxPooledBuffer = 64 << 10
 
 // readsAsName matches the names that people and models give to tools: words of letters, each with a
 // few digits at its end. Generated keys and passwords have digits or capitals between their
-// letters.
-var readsAsName = regexp.MustCompile(`^` + nameWord + `([-_./]{1,2}` + nameWord + `){0,7}$`)
+// letters. It is compiled when a name is first asked about, because it takes 400 KB.
+var readsAsName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^` + nameWord + `([-_./]{1,2}` + nameWord + `){0,7}$`)
+})
 
 const nameWord = `([A-Za-z]?[a-z]{1,15}([A-Z][a-z]{1,15}){0,5}|[A-Z]{1,15})[0-9]{0,3}`
 
@@ -125,7 +127,7 @@ const maxReadable = 64
 // and was not shown. A text that reads as a name is kept in clear. Any other text becomes its keyed
 // digest: a client may send anything as a name, even a secret.
 func (d *Digests) ToolName(t switchboard.TenantID, name string) string {
-	if len(name) <= maxReadable && readsAsName.MatchString(name) {
+	if len(name) <= maxReadable && readsAsName().MatchString(name) {
 		return name
 	}
 	k, pool := d.borrowHash(t)

@@ -81,10 +81,21 @@ type Remark struct {
 // server.json permits these names (name in server.schema.json), with letters or digits first.
 var (
 	namePattern     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.-]*/[A-Za-z0-9][A-Za-z0-9._-]*$`)
-	hostPattern     = regexp.MustCompile(`^[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?$`)
-	variablePattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
+	hostPattern     = regexp.MustCompile(`^[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?$`)
+	variablePattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 	kindPattern     = regexp.MustCompile(`^[a-z][a-z0-9-]{0,19}$`)
 )
+
+// The lengths of names. A regexp that counts takes memory for each count.
+const (
+	maxHost     = 253
+	maxVariable = 128
+)
+
+// isVariable reports whether an environment may have a variable of that name.
+func isVariable(name string) bool {
+	return len(name) <= maxVariable && variablePattern.MatchString(name)
+}
 
 // entryReader is the state of reading one server.json.
 type entryReader struct {
@@ -245,7 +256,7 @@ func (r *entryReader) readNPM(p members) {
 func (r *entryReader) readVariable(v members) {
 	name, secret, required := v.text("name"), v.isTrue("isSecret"), v.isTrue("isRequired")
 	switch why := switchboard.RefusedVariable(name); {
-	case !variablePattern.MatchString(name):
+	case !isVariable(name):
 		v.refuse("name", "%s is no name of a variable", shown(name, 40))
 	case why != "":
 		r.remark(RuleIgnored, "it asks for the variable %s, which no server gets: %s", name, why)
@@ -279,7 +290,7 @@ func hostOf(address string) (switchboard.HostPort, bool) {
 	name := strings.ToLower(u.Hostname())
 	if ip, bad := netip.ParseAddr(name); bad == nil {
 		name = ip.WithZone("").String()
-	} else if !hostPattern.MatchString(name) {
+	} else if len(name) > maxHost || !hostPattern.MatchString(name) {
 		return switchboard.HostPort{}, false
 	}
 	return switchboard.HostPort{Name: name, Port: uint16(port)}, err == nil
@@ -292,7 +303,7 @@ func (r *entryReader) ignore(m members) {
 			r.hidden++
 			continue
 		}
-		if !variablePattern.MatchString(name) {
+		if !isVariable(name) {
 			name = shown(name, 40)
 		}
 		r.ignored = append(r.ignored, m.place(name))

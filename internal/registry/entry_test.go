@@ -255,7 +255,7 @@ func checkNarrow(t interface{ Errorf(string, ...any) }, e Entry) {
 	}
 	for _, list := range [][]string{e.Secrets, e.Variables} {
 		for _, name := range list {
-			if !variablePattern.MatchString(name) {
+			if !isVariable(name) {
 				t.Errorf("the variable %q", name)
 			}
 		}
@@ -335,4 +335,17 @@ func FuzzPage(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestANameIsNoLongerThanItMayBe(t *testing.T) {
+	for length, want := range map[int]bool{maxVariable: true, maxVariable + 1: false} {
+		if got := isVariable(strings.Repeat("A", length)); got != want {
+			t.Errorf("a variable of %d letters: %t", length, got)
+		}
+	}
+	for length, want := range map[int]bool{maxHost: true, maxHost + 1: false} {
+		if _, got := hostOf("https://" + strings.Repeat("a", length)); got != want {
+			t.Errorf("a host of %d letters: %t", length, got)
+		}
+	}
 }

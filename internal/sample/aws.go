@@ -214,14 +214,15 @@ func (c *cloud) newID(prefix string) string {
 	return fmt.Sprintf("%s-%016x", prefix, c.lastID)
 }
 
+// The forms of names. They are compiled at their first use, because a regexp that counts takes memory for each count.
 var (
-	bucketName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`)
-	plainName  = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
+	bucketName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`) })
+	plainName  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`) })
 )
 
-func checkName(what, name string, form *regexp.Regexp) error {
-	if !form.MatchString(name) {
-		return fmt.Errorf("ValidationError: %s %.80q: want a name of the form %s", what, name, form)
+func checkName(what, name string, form func() *regexp.Regexp) error {
+	if !form().MatchString(name) {
+		return fmt.Errorf("ValidationError: %s %.80q: want a name of the form %s", what, name, form())
 	}
 	return nil
 }
@@ -263,7 +264,7 @@ func checkFree[T any](in map[string]T, code, what, name string) error {
 }
 
 // create adds a resource with a valid name that is not used yet.
-func create[T any](c *cloud, in map[string]T, code, what, name string, form *regexp.Regexp, made T) error {
+func create[T any](c *cloud, in map[string]T, code, what, name string, form func() *regexp.Regexp, made T) error {
 	if err := checkName(what, name, form); err != nil {
 		return err
 	}

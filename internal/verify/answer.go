@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/canonical"
@@ -130,12 +131,14 @@ func outputMisfit(ctx context.Context, c *switchboard.Call, r switchboard.Result
 	return ""
 }
 
-// stacks find the stack traces that programs print.
-var stacks = regexp.MustCompile(`Traceback \(most recent call last\)` +
-	`|goroutine \d+ \[running\]` +
-	`|(?:\n|\\n)\s+at (?:[^\n\\]{0,200} \()?(?:file://|node:|/|[A-Za-z]:\\)[^\n\\)]{1,300}:\d+:\d+\)?` +
-	`|(?:\n|\\n)\s+at [\w.$]+\([\w]+\.(?:java|kt):\d+\)` +
-	`|thread '[^']{0,80}' panicked at`)
+// stacks find the stack traces that programs print. They are compiled when an answer is first checked, because they take 300 KB.
+var stacks = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`Traceback \(most recent call last\)` +
+		`|goroutine \d+ \[running\]` +
+		`|(?:\n|\\n)\s+at (?:[^\n\\]{0,200} \()?(?:file://|node:|/|[A-Za-z]:\\)[^\n\\)]{1,300}:\d+:\d+\)?` +
+		`|(?:\n|\\n)\s+at [\w.$]+\([\w]+\.(?:java|kt):\d+\)` +
+		`|thread '[^']{0,80}' panicked at`)
+})
 
 // disclosed returns what an answer discloses that its call did not have, or "".
 func disclosed(a *callAnswer, args string, canaries []Canary) string {
@@ -144,7 +147,7 @@ func disclosed(a *callAnswer, args string, canaries []Canary) string {
 			return c.Place
 		}
 	}
-	if stacks.MatchString(a.text[:min(len(a.text), maxScanned)]) {
+	if stacks().MatchString(a.text[:min(len(a.text), maxScanned)]) {
 		return "where its program failed (a stack)"
 	}
 	if !hasSecret(args) && hasSecret(a.text) {

@@ -104,12 +104,13 @@ func Members(obj []byte) iter.Seq2[string, []byte] {
 // MembersAsBytes is like Members, but does not allocate a string for each name. A name is valid until the next one is yielded.
 func MembersAsBytes(obj []byte) iter.Seq2[[]byte, []byte] {
 	return func(yield func(name, value []byte) bool) {
-		var scratch [64]byte
+		var unescaped []byte // hardly any name has an escape
 		w := newMemberWalk(obj, '{')
 		for m, more := w.next(); more; m, more = w.next() {
 			name := obj[m.name:m.nameEnd]
 			if m.escaped {
-				name = unescape(scratch[:0], name)
+				unescaped = unescape(unescaped[:0], name)
+				name = unescaped
 			}
 			if !yield(name, obj[m.value:m.end]) {
 				return

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -32,18 +33,22 @@ func (s Spec) String() string { return s.Name + "@" + s.Version }
 
 var (
 	namePattern    = regexp.MustCompile(`^(?:@[a-z0-9~-][a-z0-9._~-]*/)?[a-z0-9~-][a-z0-9._~-]*$`)
-	versionPattern = regexp.MustCompile(`^\d{1,9}\.\d{1,9}\.\d{1,9}(?:-[0-9A-Za-z.-]{1,64})?(?:\+[0-9A-Za-z.-]{1,64})?$`)
-	hashPattern    = regexp.MustCompile(`^sha512-[A-Za-z0-9+/]{86}==$`)
+	versionPattern = sync.OnceValue(func() *regexp.Regexp { // it takes 100 KB
+		return regexp.MustCompile(`^\d{1,9}\.\d{1,9}\.\d{1,9}(?:-[0-9A-Za-z.-]{1,64})?(?:\+[0-9A-Za-z.-]{1,64})?$`)
+	})
+	hashPattern = regexp.MustCompile(`^sha512-[A-Za-z0-9+/]*==$`)
 )
 
 // IsName reports whether npm takes the name for a new package.
 func IsName(name string) bool { return len(name) <= 214 && namePattern.MatchString(name) }
 
 // IsVersion reports whether the text is one exact version (semver.org): no range, and no tag such as latest.
-func IsVersion(text string) bool { return versionPattern.MatchString(text) }
+func IsVersion(text string) bool { return versionPattern().MatchString(text) }
 
 // IsIntegrity reports whether the text is an integrity value of a package's file: sha512- and its sum.
-func IsIntegrity(text string) bool { return hashPattern.MatchString(text) }
+func IsIntegrity(text string) bool { return len(text) == hashLength && hashPattern.MatchString(text) }
+
+const hashLength = len("sha512-") + 88 // 64 bytes as base64
 
 // ParseSpec reads NAME@VERSION. The error says what is wrong with it.
 func ParseSpec(text string) (Spec, error) {

@@ -177,3 +177,11 @@ func TestWhatNPMHasInstalledIsWhatTheLockNames(t *testing.T) {
 		}
 	}
 }
+
+func TestAnIntegrityValueHasTheSumOf64Bytes(t *testing.T) {
+	for length, want := range map[int]bool{85: false, 86: true, 87: false} {
+		if got := packagelock.IsIntegrity("sha512-" + strings.Repeat("a", length) + "=="); got != want {
+			t.Errorf("%d characters of base64: %t", length, got)
+		}
+	}
+}
