@@ -40,14 +40,17 @@ func serve(t *testing.T, l net.Listener, h http.HandlerFunc) *front {
 		}
 	}
 	f := &front{address: l.Addr().String(), served: make(chan error, 1)}
+	withConn := func(ctx context.Context, c net.Conn) context.Context {
+		return connlimit.WithConn(ctx, c.(*idleconn.Conn).Conn)
+	}
 	_, limited := l.(*connlimit.Limiter)
 	may := func(c net.Conn) bool { return !limited || connlimit.IsKnown(c) }
 	keeper := idleconn.New(l, idleconn.Options{May: may, Timeout: time.Minute, Kept: func() { f.kept.Add(1) }})
 	f.Server = New(Options{
 		Handler: h, Log: slog.New(slog.DiscardHandler), HeadTimeout: 10 * time.Second, IdleTimeout: time.Minute,
-		Context: func(c net.Conn) context.Context { return connlimit.WithConn(t.Context(), c.(*idleconn.Conn).Conn) },
+		Context: func(c net.Conn) context.Context { return withConn(t.Context(), c) },
 	})
-	f.others = &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, ConnState: keeper.Observe}
+	f.others = &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, ConnState: keeper.Observe, ConnContext: withConn}
 	go func() { f.served <- f.others.Serve(f.Others()) }()
 	for _, l := range []net.Listener{keeper, keeper.Returned()} {
 		go func() { _ = f.Serve(l) }() // it ends with the Keeper

@@ -81,12 +81,14 @@ func TestACountedReceiptHasWhatTheWholeOneHas(t *testing.T) {
 // Whatever the bytes are, reading them ends, and what is read without a fault is what the whole entry says.
 func FuzzReadCounted(f *testing.F) {
 	for _, text := range []string{
-		`{"receipt":{"kind":"call","time":"2026-11-30T10:00:00.000001Z","v":1,"took":{"total":7},"tenant":"acme"}}`, `{"receipt":{"v":1e0,"kind":"call","time":"x"}}`, `{"receipt":{"took":[]}}`, `{"receipt":null}`, `{"receipt":`,
-		`{"receipt":{"kind":7,"time":"2026-11-30T10:00:00Z","v":1}}`, `{"receipt":{"v":1,"v":1}}`, `{"receipt":{"kind":"call","time":"2026-11-30T10:00:00Z","v":1,"price":{"settled":null}}}`,
+		`{"kind":"call","time":"2026-11-30T10:00:00.000001Z","took":{"total":7},"tenant":"acme","v":1},"seq":2}`, `{"kind":"call","tenant":"acme","time":"2026-11-30T10:00:00.000001Z","took":{"total":7},"v":1},"seq":2}`,
+		`{"kind":"intent","tenant":"acme","time":"2026-11-30T10:00:00.000001Z","v":1},"seq":2}`, `{"v":1e0,"kind":"call","time":"x"}}`, `{"took":[]}}`, `null}`, ``,
+		`{"kind":7,"time":"2026-11-30T10:00:00Z","v":1}}`, `{"v":1,"v":1}}`, `{"kind":"call","price":{"settled":null},"time":"2026-11-30T10:00:00Z","v":1},"seq":2}`,
 	} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
+		text = append([]byte(`{"prev":"`+EmptyDigest+`","receipt":`), text...)
 		var r Receipt
 		d := countedDecoder{known: map[string]string{}}
 		if d.decode(text, &r) != nil {

@@ -152,6 +152,10 @@ func runBench(ctx context.Context, args []string, out, log io.Writer) error {
 			if *era != "" && *era != e {
 				continue
 			}
+			if part.once && e == modern {
+				fmt.Fprintf(log, "bench: %s: is measured once, in legacy\n", part.name)
+				continue
+			}
 			if err := part.run(b, ctx, e); err != nil {
 				return fmt.Errorf("%s, %s: %w", part.name, e, err)
 			}

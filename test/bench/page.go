@@ -143,10 +143,7 @@ var (
 )
 
 // page measures the page of a large installation: every view, and what open pages do to the calls of agents.
-func (b *bench) page(ctx context.Context, era string) error {
-	if era == modern {
-		return nil // is the same
-	}
+func (b *bench) page(ctx context.Context, _ string) error {
 	if err := b.weighPage(ctx); err != nil {
 		return err
 	}

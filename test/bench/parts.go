@@ -30,33 +30,34 @@ type bench struct {
 	tallies map[string]*tally // of all answers, by contestant
 }
 
-// parts are what can be measured, each in both eras.
+// parts are what can be measured, each in both eras, or in legacy alone if both are in it or make no difference.
 var parts = []struct {
 	name string
 	run  func(b *bench, ctx context.Context, era string) error
+	once bool
 }{
-	{"calls", (*bench).oneCall},
-	{"large", (*bench).large},
-	{"open", (*bench).open},
-	{"list", (*bench).list},
-	{"cold", (*bench).cold},
-	{"stdio", (*bench).stdio},
-	{"memory", (*bench).memory},
-	{"start", (*bench).start},
-	{"completion", (*bench).completion},
-	{"check", (*bench).check},
-	{"failover", (*bench).failover},
-	{"fallback", (*bench).fallback},
-	{"hung", (*bench).hung},
-	{"neighbors", (*bench).neighbors},
-	{"recovery", (*bench).recovery},
-	{"search", (*bench).search},
-	{"tokens", (*bench).tokens},
-	{"state", (*bench).state},
-	{"folding", (*bench).folding},
-	{"admin", (*bench).admin},
-	{"page", (*bench).page},
-	{soaking, (*bench).soak},
+	{"calls", (*bench).oneCall, false},
+	{"large", (*bench).large, false},
+	{"open", (*bench).open, false},
+	{"list", (*bench).list, false},
+	{"cold", (*bench).cold, false},
+	{"stdio", (*bench).stdio, false},
+	{"memory", (*bench).memory, true},
+	{"start", (*bench).start, true},
+	{"completion", (*bench).completion, true},
+	{"check", (*bench).check, false},
+	{"failover", (*bench).failover, false},
+	{"fallback", (*bench).fallback, false},
+	{"hung", (*bench).hung, false},
+	{"neighbors", (*bench).neighbors, false},
+	{"recovery", (*bench).recovery, false},
+	{"search", (*bench).search, true},
+	{"tokens", (*bench).tokens, false},
+	{"state", (*bench).state, false},
+	{"folding", (*bench).folding, false},
+	{"admin", (*bench).admin, true},
+	{"page", (*bench).page, true},
+	{soaking, (*bench).soak, true},
 }
 
 // soaking is the name of the part that takes long, and runs only where it is asked
@@ -405,10 +406,7 @@ func (b *bench) stdio(ctx context.Context, era string) error {
 const manySessions = 500
 
 // memory weighs fresh processes: with few tools, with many, and with sessions.
-func (b *bench) memory(ctx context.Context, era string) error {
-	if era == modern {
-		return nil // has no sessions, and is the same otherwise
-	}
+func (b *bench) memory(ctx context.Context, _ string) error {
 	is := func(at at) float64 { return at(ours) }
 	idle := b.figure("memory, idle", "MiB").judge("sb", is).atMost(30)
 	many := b.figure(fmt.Sprintf("memory, %d tools", manyTools), "MiB").judge("sb", is).atMost(40)
@@ -495,10 +493,7 @@ func (c *contestant) weight() (resident, own float64, err error) {
 
 // start measures how long a Switchboard without servers takes until it is ready: from the moment before its process exists, until it has printed
 // its address and has answered /healthz with 200. Its folder is empty except for the configuration, so it makes its store and its keys too.
-func (b *bench) start(ctx context.Context, era string) error {
-	if era == modern {
-		return nil // is the same
-	}
+func (b *bench) start(ctx context.Context, _ string) error {
 	took := b.figure("start to ready, no servers", "ms").judge("sb", func(at at) float64 { return at(ours) }).atMost(60)
 	for range b.rounds {
 		for _, name := range append([]string{ours}, b.others...) {

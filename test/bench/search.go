@@ -295,10 +295,7 @@ func (s *taskSet) recall(find finder, heldOut bool) (percent []float64, tasks in
 
 // search measures whether the tools that solve a task are found by its words, and
 // what that costs.
-func (b *bench) search(ctx context.Context, era string) error {
-	if era == modern {
-		return nil // no protocol is spoken
-	}
+func (b *bench) search(ctx context.Context, _ string) error {
 	dir := realdata.File()
 	d, err := readSearchData(dir)
 	if errors.Is(err, fs.ErrNotExist) {

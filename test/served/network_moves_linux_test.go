@@ -50,7 +50,7 @@ func TestANameThatMovesUnderLoadLosesNoCall(t *testing.T) {
 	lost := callUnderLoad(t, s, "call", false, func() {
 		names.Set("far.test", "127.0.0.3", "127.0.0.2") // several, as while records expire
 		names.Set("far.test", "127.0.0.3")
-		// Who has looked the name up before it moved may connect now. So the old server accepts connections until all clients are at the new one.
+		// A lookup from before the move may still lead to the old server. So that one accepts connections, and ends each after its answer, until calls arrive at the new one.
 		old.Config.SetKeepAlivesEnabled(false)
 		wait.Until(t, "the new server gets calls", func() bool { return arrived.Load() > 20 })
 		if err := old.Config.Shutdown(t.Context()); err != nil {
