@@ -132,7 +132,7 @@ func (x *exchange) openSession() {
 	if a.result != nil {
 		raw, _ := wire.Field(a.result, "protocolVersion")
 		version, _ := wire.String(raw)
-		s.Bind(opened, version >= wire.LatestLegacy)
+		s.Bind(opened, x.target.run == "", version >= wire.LatestLegacy)
 		if err := g.replicator.Save(ctx, s); err != nil {
 			g.sessions.End(s)
 			x.refuseSession(err)
@@ -143,6 +143,9 @@ func (x *exchange) openSession() {
 		g.log.Debug("session opened", "tenant", x.principal.Tenant, "principal", x.principal.ID, "task", opened.Task())
 	} else {
 		g.sessions.End(s)
+		if opened != nil && x.target.run == "" {
+			opened.Release()
+		}
 	}
 	// No event stream: its headers would be sent before the session id is known.
 	p := newHTTPReply(x.w, acceptedForms{json: x.accepts.json}, false, func(error) {}, nil)

@@ -61,8 +61,8 @@ type Before struct {
 
 // Bounds of a Runs.
 const (
-	// MaxRuns limits the runs of one principal in one process. A run that was unused for Idle is evicted to make room
-	// for a new one. Other runs are not evicted: their clients hold their ids.
+	// MaxRuns limits the runs of one principal in one process. A run that was released, or unused for Idle, is evicted to
+	// make room for a new one. Other runs are not evicted: their clients hold their ids.
 	MaxRuns = 1000
 
 	// Idle is how long an unused run stays available to its principal.
@@ -141,6 +141,7 @@ type Run struct {
 	watchers  watchers
 	touched   touchState
 	listed    atomic.Bool // a client has received a list of the run from this process
+	released  atomic.Bool // see Release
 }
 
 // A binding is the lock of one run, and the fields that only its holder uses.
@@ -368,6 +369,10 @@ func (r *Run) Forget() {
 	}
 }
 
+// Release says that the session for which the run was minted has ended. No client has the id of such a run, so it makes room for a new one. Find
+// takes that back.
+func (r *Run) Release() { r.released.Store(true) }
+
 // placeMinted returns the function that registers a minted run under its id. It sets gone to the run that was evicted
 // to make room, if any.
 func (g *Runs) placeMinted(id switchboard.RunID, gone **Run) func(*Run) (*Run, error) {
@@ -507,6 +512,7 @@ func (g *Runs) Find(ctx context.Context, p switchboard.Principal, id switchboard
 	if principalKeyOf(r.principal) != principalKeyOf(p) || !mayBind(g.binder, p, r.task) {
 		return nil, nil
 	}
+	r.released.Store(false) // somebody has its id after all
 	return r, nil
 }
 
@@ -577,7 +583,7 @@ func (m *mintedRuns) add(r *Run) {
 	m.count[principalKeyOf(r.principal)]++
 }
 
-// evictIdle evicts the principal's longest idle run if the principal has MaxRuns, and reports whether there is room
+// evictIdle evicts the longest idle run of the principal that makes room if the principal has MaxRuns, and reports whether there is room
 // for one more.
 func (m *mintedRuns) evictIdle(o principalKey) (gone *Run, ok bool) {
 	if m.count[o] < MaxRuns {
@@ -585,7 +591,7 @@ func (m *mintedRuns) evictIdle(o principalKey) (gone *Run, ok bool) {
 	}
 	idle := time.Now().Add(-Idle)
 	for _, r := range m.byID {
-		if principalKeyOf(r.principal) == o && r.idleSince(idle) && (gone == nil || r.lastUsed.Load() < gone.lastUsed.Load()) {
+		if principalKeyOf(r.principal) == o && r.makesRoom(idle) && (gone == nil || r.lastUsed.Load() < gone.lastUsed.Load()) {
 			gone = r
 		}
 	}
@@ -593,6 +599,11 @@ func (m *mintedRuns) evictIdle(o principalKey) (gone *Run, ok bool) {
 		m.drop(gone)
 	}
 	return gone, gone != nil
+}
+
+// makesRoom reports whether a new run may take the place of r, which nobody watches: it was released, or not used since t.
+func (r *Run) makesRoom(t time.Time) bool {
+	return r.idleSince(t) || r.released.Load() && r.watchers.none()
 }
 
 // drop removes r, unless another goroutine has done so.

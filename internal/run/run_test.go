@@ -415,6 +415,34 @@ func TestRunsOfOnePrincipalAreBounded(t *testing.T) {
 	})
 }
 
+// A client that opens one session after another is not locked out, and a run that somebody can name is kept.
+func TestAReleasedRunMakesRoomUnlessSomebodyNamesIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := registry(&binder{})
+		ended, named, watched := open(t, g, alice), open(t, g, alice), open(t, g, alice)
+		watched.Watch(&watcher{}, false)
+		for range run.MaxRuns - 3 {
+			open(t, g, alice)
+		}
+		for _, r := range []*run.Run{ended, named, watched} {
+			r.Release()
+		}
+		if !found(t, g, alice, named.ID()) {
+			t.Fatal("a released run is gone while there is room")
+		}
+		open(t, g, alice)
+		var full *switchboard.Error
+		if _, err := g.Open(t.Context(), alice, "browse", ""); !errors.As(err, &full) || full.Code != switchboard.CodeOverloaded {
+			t.Errorf("error %v, want %s", err, switchboard.CodeOverloaded)
+		}
+		for r, want := range map[*run.Run]bool{ended: false, named: true, watched: true} {
+			if got := found(t, g, alice, r.ID()); got != want {
+				t.Errorf("found = %t, want %t (ended %t, named %t, watched %t)", got, want, r == ended, r == named, r == watched)
+			}
+		}
+	})
+}
+
 // No run may show an old surface after a change during its bind.
 func TestNoRunMissesAChangeDuringItsBind(t *testing.T) {
 	b := &binder{tools: []string{"old"}}

@@ -63,6 +63,7 @@ type Stored struct {
 	Moves         int                  `json:"moves,omitempty"`  // how often it was taken over
 	EarlierOwners []string             `json:"before,omitempty"` // the latest, in the order of time
 	Run           switchboard.RunID    `json:"run"`
+	OwnsRun       bool                 `json:"owns_run,omitempty"`     // see Bind
 	Capabilities  json.RawMessage      `json:"capabilities,omitempty"` // of the client
 	Level         string               `json:"level"`
 	Primes        bool                 `json:"primes,omitempty"` // see Replays.sendsPrimers
@@ -139,7 +140,7 @@ func (r *Replicator) saveOwned(ctx context.Context, s *Session) error {
 	s.copy.mu.Lock()
 	defer s.copy.mu.Unlock()
 	v := Stored{
-		Owner: r.self, Moves: s.owners.moves, EarlierOwners: s.owners.earlier, Run: s.run.ID(), Level: s.Client.LogLevel(), Primes: s.Replays.sendsPrimers,
+		Owner: r.self, Moves: s.owners.moves, EarlierOwners: s.owners.earlier, Run: s.run.ID(), OwnsRun: s.ownsRun, Level: s.Client.LogLevel(), Primes: s.Replays.sendsPrimers,
 		Subscriptions: s.Client.Subscriptions.stored(),
 	}
 	if own := s.Client.capabilities.Load(); own != nil {
@@ -253,7 +254,7 @@ func (r *Replicator) TakeOver(ctx context.Context, p switchboard.Principal, id s
 	v.Owner, v.Moves = r.self, s.owners.moves
 	err = s.writeStored(ctx, r.store, v)
 	if err == nil {
-		s.run = bound
+		s.run, s.ownsRun = bound, v.OwnsRun
 		s.Client.Subscriptions.restore(r.subscriber(p, s.Client), bound, v.Subscriptions)
 		if !r.sessions.Publish(s) {
 			err = store.ErrConflict

@@ -57,6 +57,7 @@ type Session struct {
 
 	// run is set before the session can be found.
 	run     *run.Run
+	ownsRun bool // the run was minted for this session
 	unwatch func()
 
 	onEnd  func(*Session)
@@ -106,9 +107,11 @@ func (s *Session) Moves() int { return s.owners.moves }
 // Context ends with the session.
 func (s *Session) Context() context.Context { return s.ctx }
 
-// Bind sets the run of a session that cannot be found yet. primers says whether the client takes
-// primers: see Replays.
-func (s *Session) Bind(r *run.Run, primers bool) { s.run, s.Replays.sendsPrimers = r, primers }
+// Bind sets the run of a session that cannot be found yet. owns says whether the run was minted for it; then the run is released when
+// the session ends. primers says whether the client takes primers: see Replays.
+func (s *Session) Bind(r *run.Run, owns, primers bool) {
+	s.run, s.ownsRun, s.Replays.sendsPrimers = r, owns, primers
+}
 
 // use adds a user to s, if s belongs to p and has not ended. A yielded session takes users only if
 // includeYielded is set.
@@ -151,8 +154,23 @@ func (s *Session) markEnded(busy bool) bool {
 	if s.unwatch != nil {
 		s.unwatch()
 	}
-	go s.onEnd(s) // may wait for servers, for which the caller of markEnded does not wait
+	yielded := s.usage.yielded
+	go func() { // may wait for servers, for which the caller of markEnded does not wait
+		s.leaveRun(yielded)
+		s.onEnd(s)
+	}()
 	return true
+}
+
+// leaveRun lets the run of s, which has ended, make room for others. The run of a session that another replica owns lives on there.
+func (s *Session) leaveRun(yielded bool) {
+	switch {
+	case s.run == nil: // it was not opened
+	case yielded:
+		s.run.Forget()
+	case s.ownsRun:
+		s.run.Release()
+	}
 }
 
 // idleSince returns since when s has no users; ok is false if it has some.

@@ -64,7 +64,7 @@ func (r *replica) open(t *testing.T, p switchboard.Principal) *Session {
 	if s == nil {
 		t.Fatal("there are too many sessions")
 	}
-	s.Bind(bound, true)
+	s.Bind(bound, true, true)
 	if err := r.stored.Save(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
@@ -166,6 +166,36 @@ func TestASessionIsTakenOverWithWhatTheStoreHas(t *testing.T) {
 	if _, version, err := one.stored.Lookup(t.Context(), KeyOf(bob), s.ID()); version != 0 || err != nil {
 		t.Errorf("after the end the store has version %d, %v", version, err)
 	}
+}
+
+// A session that has moved ends at both replicas, and its run makes room at both.
+func TestSessionsThatHaveMovedAndEndedLeaveRoomForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := store.NewMemory()
+		one, two := newReplica(st, "one"), newReplica(st, "two")
+		for range run.MaxRuns + 1 {
+			s := one.open(t, bob)
+			v, version, err := two.stored.Lookup(t.Context(), KeyOf(bob), s.ID())
+			if err != nil {
+				t.Fatal(err)
+			}
+			next, err := two.stored.TakeOver(t.Context(), bob, s.ID(), v, version)
+			if err != nil {
+				t.Fatal(err)
+			}
+			two.sessions.Release(next)
+			if err := one.stored.Save(t.Context(), s); !errors.Is(err, store.ErrConflict) {
+				t.Fatal(err)
+			}
+			if err := two.stored.EndEverywhere(t.Context(), next); err != nil {
+				t.Fatal(err)
+			}
+			one.sessions.End(s)
+			synctest.Wait()
+			<-one.ended
+			<-two.ended
+		}
+	})
 }
 
 func TestAStoredSessionKnowsItsOwners(t *testing.T) {

@@ -77,6 +77,9 @@ func (c *client) open() error {
 	if err != nil {
 		return err
 	}
+	if !bytes.Contains(c.message, []byte(`"result"`)) {
+		return refusal(c.message, c.id)
+	}
 	c.session = "Mcp-Protocol-Version: " + legacyVersion + "\r\n"
 	if id := resp.Header.Get("Mcp-Session-Id"); id != "" {
 		c.session += "Mcp-Session-Id: " + id + "\r\n"

@@ -341,3 +341,17 @@ func TestAServersNewToolReachesClientsOfBothEras(t *testing.T) {
 		})
 	}
 }
+
+// An agent that a script starts again and again opens a session each time. The runs of the sessions that it has ended do not lock it out.
+func TestAClientThatOpensMoreSessionsThanRunsMayBeOpenIsServed(t *testing.T) {
+	const runsOfAPrincipal = 1000 // see docs/operate.md
+	g := rig.Serve(t, rig.LayOut(t, rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "work")))))
+	for range runsOfAPrincipal + 1 {
+		if err := g.Open(t, "/mcp", false).Leave(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := rig.Call(t, g.Open(t, "/mcp", false), "work", `{}`); got != "" {
+		t.Error(got)
+	}
+}
