@@ -144,7 +144,7 @@ func (x *exchange) openSession() {
 	} else {
 		g.sessions.End(s)
 		if opened != nil && x.target.run == "" {
-			opened.Release()
+			run.Release(opened)
 		}
 	}
 	// No event stream: its headers would be sent before the session id is known.

@@ -141,7 +141,6 @@ type Run struct {
 	watchers  watchers
 	touched   touchState
 	listed    atomic.Bool // a client has received a list of the run from this process
-	released  atomic.Bool // see Release
 }
 
 // A binding is the lock of one run, and the fields that only its holder uses.
@@ -165,8 +164,9 @@ type registeredWatcher struct {
 
 // watchers are the watchers of one run. The zero value has none.
 type watchers struct {
-	mu  sync.Mutex
-	all map[*registeredWatcher]struct{}
+	mu         sync.Mutex
+	all        map[*registeredWatcher]struct{}
+	isReleased bool // see Release
 }
 
 func (ws *watchers) add(w *registeredWatcher) {
@@ -188,6 +188,20 @@ func (ws *watchers) none() bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	return len(ws.all) == 0
+}
+
+// setReleased notes whether the run was released; see Release.
+func (ws *watchers) setReleased(yes bool) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	ws.isReleased = yes
+}
+
+// released reports whether the run was released, and nobody watches it.
+func (ws *watchers) released() bool {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return ws.isReleased && len(ws.all) == 0
 }
 
 // notify notifies the watchers of each era of its changes.
@@ -369,9 +383,9 @@ func (r *Run) Forget() {
 	}
 }
 
-// Release says that the session for which the run was minted has ended. No client has the id of such a run, so it makes room for a new one. Find
+// Release says that the session for which r was minted has ended. No client has the id of such a run, so it makes room for a new one. Find
 // takes that back.
-func (r *Run) Release() { r.released.Store(true) }
+func Release(r *Run) { r.watchers.setReleased(true) }
 
 // placeMinted returns the function that registers a minted run under its id. It sets gone to the run that was evicted
 // to make room, if any.
@@ -512,7 +526,7 @@ func (g *Runs) Find(ctx context.Context, p switchboard.Principal, id switchboard
 	if principalKeyOf(r.principal) != principalKeyOf(p) || !mayBind(g.binder, p, r.task) {
 		return nil, nil
 	}
-	r.released.Store(false) // somebody has its id after all
+	r.watchers.setReleased(false) // somebody has its id after all
 	return r, nil
 }
 
@@ -591,7 +605,7 @@ func (m *mintedRuns) evictIdle(o principalKey) (gone *Run, ok bool) {
 	}
 	idle := time.Now().Add(-Idle)
 	for _, r := range m.byID {
-		if principalKeyOf(r.principal) == o && r.makesRoom(idle) && (gone == nil || r.lastUsed.Load() < gone.lastUsed.Load()) {
+		if principalKeyOf(r.principal) == o && (r.idleSince(idle) || r.watchers.released()) && (gone == nil || r.lastUsed.Load() < gone.lastUsed.Load()) {
 			gone = r
 		}
 	}
@@ -599,11 +613,6 @@ func (m *mintedRuns) evictIdle(o principalKey) (gone *Run, ok bool) {
 		m.drop(gone)
 	}
 	return gone, gone != nil
-}
-
-// makesRoom reports whether a new run may take the place of r, which nobody watches: it was released, or not used since t.
-func (r *Run) makesRoom(t time.Time) bool {
-	return r.idleSince(t) || r.released.Load() && r.watchers.none()
 }
 
 // drop removes r, unless another goroutine has done so.

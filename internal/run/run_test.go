@@ -425,7 +425,7 @@ func TestAReleasedRunMakesRoomUnlessSomebodyNamesIt(t *testing.T) {
 			open(t, g, alice)
 		}
 		for _, r := range []*run.Run{ended, named, watched} {
-			r.Release()
+			run.Release(r)
 		}
 		if !found(t, g, alice, named.ID()) {
 			t.Fatal("a released run is gone while there is room")

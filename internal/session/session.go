@@ -169,7 +169,7 @@ func (s *Session) leaveRun(yielded bool) {
 	case yielded:
 		s.run.Forget()
 	case s.ownsRun:
-		s.run.Release()
+		run.Release(s.run)
 	}
 }
 
