@@ -90,6 +90,7 @@ func (rf *runFinder) findRun(ctx context.Context, p switchboard.Principal, t run
 	if t.task != "" && t.task != r.Task() {
 		return nil, switchboard.Refuse(switchboard.CodeNoSuchTask, "the run in the request belongs to another task than %s", t.task)
 	}
+	run.Keep(r)
 	return r, nil
 }
 

@@ -149,10 +149,14 @@ func (k *recordStore) writeRecord(ctx context.Context, r *Run, rec runRecord) er
 	return err
 }
 
-// deleteRecord deletes the record of r, unless another process has written it since. The caller holds r's lock.
+// deleteRecord deletes the record of r and what r has touched, unless another process has written one of them since. The caller holds r's lock.
 func (k *recordStore) deleteRecord(ctx context.Context, r *Run) error {
 	key := r.storeKey()
-	_, err := k.store.Apply(ctx, store.Change{Group: key.Group, Writes: []store.Write{{Name: key.Name, Was: r.binding.saved.version}}})
+	writes := []store.Write{{Name: key.Name, Was: r.binding.saved.version}}
+	if was := store.Version(r.touched.version.Load()); was != 0 {
+		writes = append(writes, store.Write{Name: touchKey(r).Name, Was: was})
+	}
+	_, err := k.store.Apply(ctx, store.Change{Group: key.Group, Writes: writes})
 	return err
 }
 

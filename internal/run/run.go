@@ -167,6 +167,7 @@ type watchers struct {
 	mu         sync.Mutex
 	all        map[*registeredWatcher]struct{}
 	isReleased bool // see Release
+	isKept     bool // see Keep
 }
 
 func (ws *watchers) add(w *registeredWatcher) {
@@ -190,18 +191,11 @@ func (ws *watchers) none() bool {
 	return len(ws.all) == 0
 }
 
-// setReleased notes whether the run was released; see Release.
-func (ws *watchers) setReleased(yes bool) {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	ws.isReleased = yes
-}
-
-// released reports whether the run was released, and nobody watches it.
+// released reports whether the run was released, nobody has named it, and nobody watches it.
 func (ws *watchers) released() bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	return ws.isReleased && len(ws.all) == 0
+	return ws.isReleased && !ws.isKept && len(ws.all) == 0
 }
 
 // notify notifies the watchers of each era of its changes.
@@ -265,6 +259,11 @@ func (r *Run) PeekSurface() *surface.Surface { return r.view.Load().surface }
 func (r *Run) Watch(w Watcher, modern bool) (stop func()) {
 	registered := &registeredWatcher{w, modern}
 	r.watchers.add(registered)
+	r.registry.mu.Lock()
+	defer r.registry.mu.Unlock()
+	if r.id != "" && r.registry.minted.byID[r.id] == nil { // it was removed when nobody watched it yet
+		r.registry.minted.add(r)
+	}
 	return func() {
 		r.lastUsed.Store(time.Now().UnixNano()) // first: without watchers and with an old use, the run would count as idle
 		r.watchers.remove(registered)
@@ -354,9 +353,7 @@ func (g *Runs) Open(ctx context.Context, p switchboard.Principal, task switchboa
 	if principalKeyOf(r.principal) != principalKeyOf(p) { // it has the id
 		return nil, switchboard.Refuse(switchboard.CodeNoSuchTask, "you have no such run")
 	}
-	if gone != nil {
-		_ = gone.withBindLock(ctx, func() error { return g.records.deleteRecord(ctx, gone) }) // if it fails, the record expires
-	}
+	deleteEvicted(ctx, gone)
 	if err := r.withBindLock(ctx, func() error { return g.records.saveView(ctx, r, r.view.Load()) }); err != nil {
 		g.mu.Lock()
 		defer g.mu.Unlock()
@@ -383,9 +380,20 @@ func (r *Run) Forget() {
 	}
 }
 
-// Release says that the session for which r was minted has ended. No client has the id of such a run, so it makes room for a new one. Find
-// takes that back.
-func Release(r *Run) { r.watchers.setReleased(true) }
+// Release says that the session for which r was minted has ended. A session does not tell its client the id of its run, so r makes room for a
+// new run, unless it is kept.
+func Release(r *Run) {
+	r.watchers.mu.Lock()
+	defer r.watchers.mu.Unlock()
+	r.watchers.isReleased = true
+}
+
+// Keep says that a client has named r by its id, and may do so again. Then Release has no effect.
+func Keep(r *Run) {
+	r.watchers.mu.Lock()
+	defer r.watchers.mu.Unlock()
+	r.watchers.isKept = true
+}
 
 // placeMinted returns the function that registers a minted run under its id. It sets gone to the run that was evicted
 // to make room, if any.
@@ -396,7 +404,7 @@ func (g *Runs) placeMinted(id switchboard.RunID, gone **Run) func(*Run) (*Run, e
 		}
 		var ok bool
 		if *gone, ok = g.minted.evictIdle(principalKeyOf(r.principal)); !ok {
-			return nil, switchboard.Refuse(switchboard.CodeOverloaded, "you have %d runs open, which is all that one principal may have; use one of them, or wait until one has not been used for %s", MaxRuns, Idle)
+			return nil, switchboard.Refuse(switchboard.CodeOverloaded, "you have %d runs open, which is all that one principal may have; use one of them, end a session, or wait until one has not been used for %s", MaxRuns, Idle)
 		}
 		r.id = id
 		g.minted.add(r)
@@ -518,15 +526,16 @@ func (g *Runs) Find(ctx context.Context, p switchboard.Principal, id switchboard
 		if was == nil || !mayBind(g.binder, p, was.Task) {
 			return nil, nil
 		}
-		if r, err = g.bind(ctx, p, was.Task, id, was, g.placeMinted(id, new(*Run))); err != nil {
+		var gone *Run
+		if r, err = g.bind(ctx, p, was.Task, id, was, g.placeMinted(id, &gone)); err != nil {
 			return nil, err
 		}
+		deleteEvicted(ctx, gone)
 		return r, g.syncAfterBind(ctx, r)
 	}
 	if principalKeyOf(r.principal) != principalKeyOf(p) || !mayBind(g.binder, p, r.task) {
 		return nil, nil
 	}
-	r.watchers.setReleased(false) // somebody has its id after all
 	return r, nil
 }
 
@@ -597,8 +606,15 @@ func (m *mintedRuns) add(r *Run) {
 	m.count[principalKeyOf(r.principal)]++
 }
 
-// evictIdle evicts the longest idle run of the principal that makes room if the principal has MaxRuns, and reports whether there is room
-// for one more.
+// deleteEvicted deletes what the store has of a run that was evicted; nil for none. If that fails, it expires.
+func deleteEvicted(ctx context.Context, gone *Run) {
+	if gone != nil {
+		_ = gone.withBindLock(ctx, func() error { return gone.registry.records.deleteRecord(ctx, gone) })
+	}
+}
+
+// evictIdle reports whether there is room for one more run of the principal. If the principal has MaxRuns, it evicts the longest unused of the
+// runs that were released or are idle.
 func (m *mintedRuns) evictIdle(o principalKey) (gone *Run, ok bool) {
 	if m.count[o] < MaxRuns {
 		return nil, true

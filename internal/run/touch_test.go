@@ -18,6 +18,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/policysource"
 	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -368,4 +369,22 @@ func judgmentsOf(t testing.TB, p *policy.Policy, who switchboard.Principal, tool
 		t.Fatal(left, err)
 	}
 	return []*switchboard.Judgment{left[0].Judgment}
+}
+
+// A client that opens one session after another leaves no more in the store than its runs may have.
+func TestTheStoreKeepsNothingOfARunThatMadeRoom(t *testing.T) {
+	st := store.NewMemory()
+	g := run.New(&binder{}, surface.New(surface.Input{}), st)
+	for range 2 * run.MaxRuns {
+		r, err := g.Open(t.Context(), alice, "browse", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		touch(t, r, switchboard.Sees)
+		run.Release(r)
+	}
+	all, err := st.List(t.Context(), "runs/acme/alice")
+	if err != nil || len(all) != 2*run.MaxRuns { // a record, and what the run has touched
+		t.Errorf("the store has %d values of %d runs, %v", len(all), run.MaxRuns, err)
+	}
 }

@@ -155,22 +155,16 @@ func (s *Session) markEnded(busy bool) bool {
 		s.unwatch()
 	}
 	yielded := s.usage.yielded
-	go func() { // may wait for servers, for which the caller of markEnded does not wait
-		s.leaveRun(yielded)
-		s.onEnd(s)
-	}()
-	return true
-}
-
-// leaveRun lets the run of s, which has ended, make room for others. The run of a session that another replica owns lives on there.
-func (s *Session) leaveRun(yielded bool) {
-	switch {
-	case s.run == nil: // it was not opened
-	case yielded:
-		s.run.Forget()
-	case s.ownsRun:
+	if s.ownsRun && !yielded {
 		run.Release(s.run)
 	}
+	go func() { // may wait for servers, for which the caller of markEnded does not wait
+		s.onEnd(s)
+		if yielded { // the run lives on where the session does
+			s.run.Forget()
+		}
+	}()
+	return true
 }
 
 // idleSince returns since when s has no users; ok is false if it has some.
