@@ -149,7 +149,8 @@ func (k *recordStore) writeRecord(ctx context.Context, r *Run, rec runRecord) er
 	return err
 }
 
-// deleteRecord deletes the record of r and what r has touched, unless another process has written one of them since. The caller holds r's lock.
+// deleteRecord deletes both values of r: its record, and what it has touched. If another process has written one of them since, it deletes none.
+// The caller holds r's lock.
 func (k *recordStore) deleteRecord(ctx context.Context, r *Run) error {
 	key := r.storeKey()
 	writes := []store.Write{{Name: key.Name, Was: r.binding.saved.version}}

@@ -261,7 +261,7 @@ func (r *Replicator) TakeOver(ctx context.Context, p switchboard.Principal, id s
 		}
 	}
 	if err != nil {
-		s.copy.lost = true // the stored session belongs to another owner now
+		s.copy.lost, s.ownsRun = true, false // the stored session belongs to another owner now
 		r.sessions.End(s)
 		r.sessions.Release(s)
 		return nil, err

@@ -198,6 +198,36 @@ func TestSessionsThatHaveMovedAndEndedLeaveRoomForOthers(t *testing.T) {
 	})
 }
 
+// Of two requests that take over a session at once, one loses. The run stays that of the other.
+func TestATakeoverThatFailsDoesNotReleaseTheRun(t *testing.T) {
+	st := store.NewMemory()
+	one, two := newReplica(st, "one"), newReplica(st, "two")
+	id := one.open(t, bob).ID()
+	takeOver := func() (*Session, error) {
+		v, version, err := two.stored.Lookup(t.Context(), KeyOf(bob), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return two.stored.TakeOver(t.Context(), bob, id, v, version)
+	}
+	winner, err := takeOver()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := takeOver(); !errors.Is(err, store.ErrConflict) {
+		t.Fatalf("it is taken over twice: %v", err)
+	}
+	two.sessions.yield(winner) // so that nobody watches the run here
+	for range run.MaxRuns - 1 {
+		if _, err := two.runs.Open(t.Context(), bob, "", ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := two.runs.Open(t.Context(), bob, "", ""); err == nil {
+		t.Error("the run of a session that lives on made room for another")
+	}
+}
+
 func TestAStoredSessionKnowsItsOwners(t *testing.T) {
 	v := Stored{Owner: "d", Moves: 3, EarlierOwners: []string{"b", "c"}}
 	for moves, want := range []string{"", "b", "c", "d", "d"} {

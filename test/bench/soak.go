@@ -202,7 +202,7 @@ func (b *bench) soak(ctx context.Context, _ string) error {
 	for _, tool := range tools {
 		one, err := sb.client(sb.endpoint, "last-"+tool)
 		for left := lastTries; left > 0 && errors.Is(err, errLost); left-- { // visitors have left as many sessions as one key may have
-			time.Sleep(time.Second)
+			wait(ctx, time.Second)
 			one, err = sb.client(sb.endpoint, "last-"+tool)
 		}
 		if err != nil {
