@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -33,7 +32,6 @@ func (d *doctorCmd) Run(ctx context.Context, io streams, log *slog.Logger) error
 	if d.Wait <= 0 {
 		return usageError{errors.New("--wait takes a time above 0, such as 30s")}
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(startGCPercent)) // it is short, and makes much garbage
 	o, err := d.options(log)
 	if err != nil {
 		return err

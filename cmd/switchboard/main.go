@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	_ "time/tzdata" // the time zones that policies and budgets name, on each machine
 
-	"github.com/summit-switchboard/switchboard/internal/heap/early"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -120,9 +118,6 @@ func run(ctx context.Context, args []string, io streams) int {
 			return usageError{err}
 		}
 		k.BindTo(ctx, (*context.Context)(nil))
-		if !strings.HasPrefix(k.Command(), "complete ") { // it ends before the collector is needed
-			early.End()
-		}
 		log, closeLog := newLog(k.Command(), verbose, withoutSpelling(io.err))
 		defer closeLog()
 		return k.Run(io, log)

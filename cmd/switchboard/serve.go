@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/summit-switchboard/switchboard/internal/app"
@@ -83,13 +82,8 @@ func (c *commonFlags) rowFolder() string {
 	return ""
 }
 
-// startGCPercent is the target of the garbage collector during the start, in place of 100. A start makes much garbage;
-// with the usual target, the collector takes a fifth of the start's CPU.
-const startGCPercent = 400
-
 // startApp starts the Switchboard that the flags describe; o holds the other options.
 func (c *commonFlags) startApp(ctx context.Context, log *slog.Logger, o app.Options) (*app.App, error) {
-	defer debug.SetGCPercent(debug.SetGCPercent(startGCPercent))
 	program, err := ownProgram()
 	if err != nil {
 		return nil, err

@@ -18,6 +18,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/app"
 	"github.com/summit-switchboard/switchboard/internal/bridge"
+	"github.com/summit-switchboard/switchboard/internal/heap/early"
 	"github.com/summit-switchboard/switchboard/internal/join"
 	"github.com/summit-switchboard/switchboard/internal/serving"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -157,6 +158,7 @@ func (c *joiner) joinAny(dir string, r join.Joiner, failed map[string]bool) (bri
 		conn, err := join.Dial(row.Address, row.Token, r, os.LookupEnv)
 		if err == nil {
 			// A bridge needs little memory, and there is one for each client: give back what the start of the program has left.
+			early.End()
 			debug.SetGCPercent(bridgeGCPercent)
 			debug.FreeOSMemory()
 			c.log.Debug("joined", "pid", row.PID, "address", row.Address)

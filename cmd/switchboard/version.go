@@ -6,6 +6,7 @@ import (
 	"io"
 	"runtime"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -30,13 +31,13 @@ type build struct {
 func version() string { return readBuild().Version }
 
 // readBuild returns the build of this program.
-func readBuild() build {
+var readBuild = sync.OnceValue(func() build {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		info = &debug.BuildInfo{GoVersion: runtime.Version()}
 	}
 	return buildOf(info)
-}
+})
 
 func buildOf(info *debug.BuildInfo) build {
 	b := build{Version: "devel", Go: info.GoVersion, Platform: runtime.GOOS + "/" + runtime.GOARCH}

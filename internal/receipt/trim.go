@@ -104,8 +104,9 @@ func (b *Chain) Trim(ctx context.Context, keep Retention) (gone uint64, err erro
 func (b *Chain) averageSize(ctx context.Context, span store.Span) (int64, error) {
 	var bytes, n int64
 	count := span.Last - span.First + 1
-	for i := range uint64(sizeSamples) {
-		entries, err := b.writer.store.Read(ctx, b.writer.logName, span.First-1+i*count/sizeSamples, 1)
+	samples := min(count, sizeSamples)
+	for i := range samples {
+		entries, err := b.writer.store.Read(ctx, b.writer.logName, span.First-1+i*count/samples, 1)
 		if err != nil {
 			return 0, err
 		}
