@@ -141,6 +141,11 @@ func runBench(ctx context.Context, args []string, out, log io.Writer) error {
 			return err
 		}
 	}
+	for _, binary := range a.binaries {
+		if err := dropCached(binary); err != nil {
+			return err
+		}
+	}
 	b := &bench{arena: a, rounds: *rounds, lasting: *lasting, calls: *calls, soaking: *soak, size: largest, folder: *folder, others: others, among: splitList(*among), log: log, tallies: map[string]*tally{}}
 	b.size.Receipts = *receipts
 	began := time.Now()

@@ -17,6 +17,8 @@ func memory(int) (resident, own int64, err error) { return 0, 0, errLinux }
 
 func vitals(int) (resident, own int64, threads int, err error) { return 0, 0, 0, errLinux }
 
+func dropCached(string) error { return errLinux }
+
 func below(int) int { return 0 }
 
 func kill(int) error { return errLinux }
