@@ -46,7 +46,7 @@ const (
 	markValid   = "v" // the digits are a valid number in a region with the country code
 )
 
-// A phoneNumber is a number whose country code is known.
+// A phoneNumber is a number that was read with the plan of its country code.
 type phoneNumber struct {
 	numberPlan
 	national string // without country code and prefixes
