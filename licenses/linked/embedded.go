@@ -27,7 +27,7 @@ var embedding = map[string]string{
 	ours + "internal/admin/page":                          htmx, // the rest is ours
 	ours + "internal/policy":                              own,
 	ours + "internal/proposal":                            own,
-	ours + "internal/redact/detect":                       gitleaks,
+	ours + "internal/redact/detect":                       gitleaks, // and phoneNumbers
 	ours + "internal/sample":                              own,
 	ours + "internal/store":                               own,
 	ours + "internal/token":                               vocabularies,
@@ -38,7 +38,6 @@ var embedding = map[string]string{
 	opa + "/internal/compiler/wasm/opa":                   opaWasm,
 	opa + "/v1/ast":                                       asModule,
 	opa + "/v1/schemas":                                   asModule,
-	"github.com/nyaruka/phonenumbers":                     phoneNumbers,
 	"github.com/santhosh-tekuri/jsonschema/v6":            metaSchemas,
 	"github.com/vektah/gqlparser/v2/validator":            asModule, // with a license beside the data
 	"google.golang.org/protobuf/internal/editiondefaults": asModule,
@@ -76,7 +75,7 @@ var data = []source{
 	{name: opaWasm, module: opa, files: []string{
 		"wasm/src/cidr.c", "wasm/src/encoding.c", "wasm/src/glob-lexer.cc", "wasm/src/lib/errno.h", "wasm/src/lib/math.c", "wasm/src/lib/stdlib.c", "wasm/src/libmpdec/mpdecimal.c",
 	}, standard: "BSD-3-Clause", copyright: "Copyright (c) 1999-2018 The RE2 Authors. All rights reserved."},
-	{name: phoneNumbers, module: "github.com/nyaruka/phonenumbers", standard: "Apache-2.0"},
+	{name: phoneNumbers, version: "9.0.32", standard: "Apache-2.0"},
 	{name: vocabularies, version: "o200k_base, cl100k_base", standard: "MIT", copyright: "Copyright (c) 2022 OpenAI, Shantanu Jain"},
 }
 

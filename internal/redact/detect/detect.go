@@ -4,10 +4,9 @@
 // It decides where such data begins and ends. Package redact finds repetitions of the data in a
 // result, and replaces them.
 //
-// A search reads each text once. Costlier checks (the metadata of all phone numbers, expressions
+// A search reads each text once. Costlier checks (the numbering plans of phone numbers, expressions
 // for credentials) run only on text that plainly looks like data, and within a limit: after the
-// limit, such text counts as found. So the time is proportional to the length of the text, whatever
-// it contains.
+// limit, such text counts as found. So the time is proportional to the length of every text.
 package detect
 
 import (
@@ -42,7 +41,7 @@ type Search struct {
 	names  map[string]nameHints
 	found  []Finding
 
-	phoneChecks int // of phone numbers against the metadata
+	phoneChecks int // of phone numbers against the numbering plans
 	textBytes   int // bytes of all texts
 	exprBytes   int // bytes that expressions have read
 

@@ -21,7 +21,7 @@ import (
 	"github.com/summit-switchboard/switchboard/test/realdata"
 )
 
-var update = flag.Bool("update", false, "write the table of docs/redaction.md anew")
+var update = flag.Bool("update", false, "write the tables of docs/redaction.md and phoneplans.txt anew")
 
 // This test measures each detector on made-up texts, for the data that it finds and the look-alikes
 // that it reports, and on texts that other people wrote. The documentation shows the table.

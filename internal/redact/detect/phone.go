@@ -3,8 +3,6 @@ package detect
 import (
 	"strings"
 
-	"github.com/nyaruka/phonenumbers"
-
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -15,9 +13,9 @@ var phoneWords = map[string]bool{
 	"whatsapp": true, "msisdn": true, "handy": true, "hotline": true, "sms": true,
 }
 
-// trunkRegions are regions with a leading 0 in national numbers, which are often written without
-// the country code.
-var trunkRegions = []string{"DE", "FR", "GB", "NL", "BE", "AT", "CH", "SE", "AU", "NZ", "JP", "KR", "IN", "ZA", "TR", "PL"}
+// trunkCodes are the country codes of regions with a leading 0 in national numbers, which are often
+// written without the country code: DE, FR, GB, NL, BE, AT, CH, SE, AU, NZ, JP, KR, IN, ZA, TR and PL.
+var trunkCodes = []string{"49", "33", "44", "31", "32", "43", "41", "46", "61", "64", "81", "82", "91", "27", "90", "48"}
 
 // The number of digits of a phone number.
 const (
@@ -26,8 +24,8 @@ const (
 	maxPhone   = 15 // E.164
 )
 
-// maxChecks limits the candidates of a result that are checked against the metadata, which takes
-// some 10 µs each. The others count as found.
+// maxChecks limits the candidates of a result that are checked against the numbering plans, which
+// takes 0.2 to 0.5 µs each. The others count as found.
 const maxChecks = 500
 
 // A digitRow is a row of digits that could be a phone number.
@@ -161,36 +159,33 @@ func (s *Search) isNorthAmerican(d *digitRow, groups int) bool {
 	if s.phoneChecks++; s.phoneChecks > maxChecks {
 		return true
 	}
-	parsed, err := phonenumbers.Parse(number, "US")
-	return err == nil && phonenumbers.IsValidNumber(parsed)
+	read, ok := readPhone(number, "1")
+	return ok && read.isValid()
 }
 
-// isNational reports whether the groups form a number in one of trunkRegions, grouped as that region
-// writes it.
+// isNational reports whether the groups form a national number with one of trunkCodes, grouped as its
+// main region writes it.
 func (s *Search) isNational(d *digitRow, groups int) bool {
-	if s.phoneChecks += len(trunkRegions); s.phoneChecks > maxChecks {
+	if s.phoneChecks += len(trunkCodes); s.phoneChecks > maxChecks {
 		return true
 	}
-	n := d.ends[groups-1].n
-	for _, region := range trunkRegions {
-		parsed, err := phonenumbers.Parse(string(d.digits[:n]), region)
-		if err != nil || !phonenumbers.IsValidNumberForRegion(parsed, region) {
-			continue
-		}
-		written := strings.NewReplacer("(", "", ")", "").Replace(phonenumbers.Format(parsed, phonenumbers.NATIONAL))
-		if own := (digitRow{}); own.readGroups(written, 0) && own.groups == groups && own.groupEnds(groups) == d.groupEnds(groups) {
+	digits, marks := string(d.digits[:d.ends[groups-1].n]), d.groupMarks(groups)
+	for _, code := range trunkCodes {
+		if n, ok := readPhone(digits, code); ok && n.code == code && n.groups() == marks {
 			return true
 		}
 	}
 	return false
 }
 
-// groupEnds returns the number of digits at the end of each group.
-func (d *digitRow) groupEnds(groups int) (sizes [8]int) {
+// groupMarks returns a letter for each group: A if it ends with the first digit of the row, B if it
+// ends with the second, and so on.
+func (d *digitRow) groupMarks(groups int) string {
+	var marks [len(d.ends)]byte
 	for i := range groups {
-		sizes[i] = d.ends[i].n
+		marks[i] = 'A' - 1 + byte(d.ends[i].n)
 	}
-	return sizes
+	return string(marks[:groups])
 }
 
 // findInternational looks for a number with a country code in as many groups as possible, after the
@@ -203,32 +198,32 @@ func (s *Search) findInternational(d *digitRow, skip int) int {
 			continue
 		}
 		if s.phoneChecks++; s.phoneChecks > maxChecks {
-			return s.addInternational(d, groups, skip, nil)
+			return s.addInternational(d, groups, skip, "")
 		}
-		parsed, err := phonenumbers.Parse("+"+string(d.digits[skip:skip+n]), "")
+		read, ok := readPhone(string(d.digits[skip:skip+n]), "")
 		switch {
-		case err != nil || !phonenumbers.IsPossibleNumber(parsed):
-		case phonenumbers.IsValidNumber(parsed):
-			return s.addInternational(d, groups, skip, parsed)
+		case !ok || !read.isPossible():
+		case read.isValid():
+			return s.addInternational(d, groups, skip, read.national)
 		case possible == 0 && skip == 0:
 			possible = groups
 		}
 	}
 	if possible > 0 {
-		return s.addInternational(d, possible, skip, nil)
+		return s.addInternational(d, possible, skip, "")
 	}
 	return 0
 }
 
-// addInternational records the number in these groups.
-func (s *Search) addInternational(d *digitRow, groups, skip int, parsed *phonenumbers.PhoneNumber) int {
+// addInternational records the number in these groups. national is the number without its country
+// code, or "" if that is not known.
+func (s *Search) addInternational(d *digitRow, groups, skip int, national string) int {
 	n, end := d.ends[groups-1].n, d.ends[groups-1].at
 	same := []string{string(d.digits[:n]), string(d.digits[skip:n])}
-	if parsed != nil {
-		own := phonenumbers.GetNationalSignificantNumber(parsed)
-		same = append(same, "0"+own)
-		if len(own) > minPhone {
-			same = append(same, own)
+	if national != "" {
+		same = append(same, "0"+national)
+		if len(national) > minPhone {
+			same = append(same, national)
 		}
 	}
 	s.addFound(switchboard.DetectPhone, d.from, end, same...)
