@@ -412,8 +412,9 @@ func (b *bench) memory(ctx context.Context, _ string) error {
 	many := b.figure(fmt.Sprintf("memory, %d tools", manyTools), "MiB").judge("sb", is).atMost(40)
 	session := b.figure(fmt.Sprintf("memory of each of %d sessions, connected", manySessions), "KiB").judge("sb", is).atMost(24)
 	w := weights{
-		idle, b.figure("memory, idle, without pages of files", "MiB"), many, session,
-		b.figure("memory of each open GET stream, besides", "KiB"),
+		idle: idle, idleOwn: b.figure("memory, idle, without pages of files", "MiB"),
+		many: many, manyOwn: b.figure(fmt.Sprintf("memory, %d tools, without pages of files", manyTools), "MiB"),
+		session: session, stream: b.figure("memory of each open GET stream, besides", "KiB"),
 	}
 	for range min(b.rounds, 3) {
 		for _, name := range append([]string{proxy, untuned, floor, naive, ours}, b.others...) {
@@ -426,19 +427,20 @@ func (b *bench) memory(ctx context.Context, _ string) error {
 }
 
 // weights are the figures of the part memory.
-type weights struct{ idle, own, many, session, stream *figure }
+type weights struct{ idle, idleOwn, many, manyOwn, session, stream *figure }
 
 func (b *bench) weigh(ctx context.Context, name string, f weights) error {
 	big := &stage{era: legacy, tools: manyTools}
 	if err := b.set(ctx, big, name); err != nil {
 		return err
 	}
-	weight, _, err := big.contestants[0].weight()
+	resident, own, err := big.contestants[0].weight()
 	big.strike()
 	if err != nil {
 		return err
 	}
-	f.many.see(name, weight/(1<<20))
+	f.many.see(name, resident/(1<<20))
+	f.manyOwn.see(name, own/(1<<20))
 
 	s := &stage{era: legacy, tools: 10}
 	if err := b.set(ctx, s, name); err != nil {
@@ -451,7 +453,7 @@ func (b *bench) weigh(ctx context.Context, name string, f weights) error {
 		return err
 	}
 	f.idle.see(name, resident/(1<<20))
-	f.own.see(name, before/(1<<20))
+	f.idleOwn.see(name, before/(1<<20))
 	all, err := c.clients(manySessions)
 	if err != nil {
 		return err
