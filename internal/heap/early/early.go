@@ -1,8 +1,8 @@
 // Package early keeps the garbage collector away from the start of the program.
 //
 // Libraries read large tables before main begins, and a start makes much garbage. With the usual target the collector
-// runs three times meanwhile, and takes a tenth of the start's processor time. With this package it does not run before
-// the heap has first: a short command ends before, and a server that starts is collected when it frees memory (package heap).
+// runs three times meanwhile, and takes a tenth of the start's processor time. With this package it waits for a heap of
+// 32 MiB: a short command ends before, and a server that starts is collected when it frees memory (package heap).
 // Only package main imports it.
 package early
 
@@ -12,14 +12,14 @@ import (
 	"sync"
 )
 
-// first is the size of the heap, in percent of Go's smallest target of 4 MiB, at which the first collection begins.
+// first is the target until the first collection. It then begins when the heap has 32 MiB: Go's smallest target is 4 MiB for 100 percent.
 const first = 800
 
-// before is the target that the environment asks for, or Go's own.
+// before is the target of the environment, or Go's own.
 var before = debug.SetGCPercent(first)
 
-// End sets the target that the environment asks for. The first collection calls it, so that a large heap does not grow
-// to a multiple of what it needs. A second call does nothing.
+// End sets the target of the environment. The first collection calls it: else a large heap would grow to nine times its
+// live part. A second call does nothing.
 var End = sync.OnceFunc(func() { debug.SetGCPercent(before) })
 
 func init() {
