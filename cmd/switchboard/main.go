@@ -9,6 +9,7 @@ import (
 	"os"
 	_ "time/tzdata" // the time zones that policies and budgets name, on each machine
 
+	_ "github.com/summit-switchboard/switchboard/internal/heap/early" // the collector waits until the start is over
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 

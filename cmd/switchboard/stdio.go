@@ -263,6 +263,7 @@ func runningProgram(path string) string {
 
 // serveAlone serves the client in this process, over pipes.
 func (c *joiner) serveAlone(n int) (bridge.Connection, error) {
+	debug.SetGCPercent(early.Usual) // it was a bridge before, perhaps
 	ctx, cancel := context.WithCancel(context.Background())
 	a, err := c.cmd.startApp(ctx, c.log, app.Options{Data: c.cmd.dataDir(), Hurry: c.hurry, WholeResults: c.cmd.wantsWhole()})
 	if err != nil {

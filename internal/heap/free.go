@@ -14,6 +14,10 @@ const (
 	// burst of decisions is useless.
 	freeDelay = 150 * time.Millisecond
 
+	// settleDelay is how long after that memory is freed once more. What a burst leaves to do, such as counting a list or
+	// writing to the store, holds memory for a while and maps code that is not needed afterwards.
+	settleDelay = time.Second
+
 	// freeInterval is the mean time between two times that memory is freed, and freeBurst is how often it may be freed at
 	// once. Freeing usually takes 15 to 30 ms.
 	freeInterval = 10 * time.Second
@@ -35,6 +39,7 @@ type Freer struct {
 	since time.Time   // when FreeSoon was first called since memory was freed; zero if it was not
 
 	freeing  bool      // memory is being freed
+	left     int       // how many times memory is to be freed yet
 	pauseEnd time.Time // until then, memory is not freed again
 }
 
@@ -51,6 +56,7 @@ func (f *Freer) FreeSoon() {
 	if f.since.IsZero() {
 		f.since = time.Now()
 	}
+	f.left = 2
 	if f.timer == nil {
 		f.timer = time.AfterFunc(freeDelay, f.freeNow)
 	} else if time.Since(f.since) < freeInterval { // else a burst has no end, and the timer must fire
@@ -58,7 +64,7 @@ func (f *Freer) FreeSoon() {
 	}
 }
 
-// freeNow frees memory. If it was freed too often or for too long, freeNow calls itself again later.
+// freeNow frees memory. It calls itself again later if memory is to be freed once more, or was freed too often or for too long.
 func (f *Freer) freeNow() {
 	if !f.beginFreeing() {
 		return
@@ -68,6 +74,9 @@ func (f *Freer) freeNow() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.freeing, f.pauseEnd = false, time.Now().Add(freeShare*max(0, time.Since(began)-freeUsual))
+	if f.left > 0 && f.since.IsZero() { // else FreeSoon has set the timer meanwhile
+		f.timer.Reset(settleDelay)
+	}
 }
 
 // beginFreeing reports whether memory may be freed now. Otherwise it sets the timer.
@@ -82,6 +91,7 @@ func (f *Freer) beginFreeing() bool {
 		f.timer.Reset(freeInterval)
 	default:
 		f.freeing = true
+		f.left--
 		return true
 	}
 	return false

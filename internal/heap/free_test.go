@@ -1,13 +1,14 @@
 package heap
 
 import (
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
-func TestMemoryIsFreedOnceAfterABurst(t *testing.T) {
+func TestMemoryIsFreedAfterABurstAndOnceMoreWhenItHasSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var freed []time.Duration
 		start := time.Now()
@@ -19,8 +20,43 @@ func TestMemoryIsFreedOnceAfterABurst(t *testing.T) {
 		last := time.Since(start) - freeDelay/2
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if len(freed) != 1 || freed[0] != last+freeDelay {
-			t.Errorf("freed after %v, want once, after %v", freed, last+freeDelay)
+		if want := []time.Duration{last + freeDelay, last + freeDelay + settleDelay}; !slices.Equal(freed, want) {
+			t.Errorf("freed after %v, want %v", freed, want)
+		}
+	})
+}
+
+func TestABurstBeforeTheLastHasSettledIsABurstOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var freed []time.Duration
+		start := time.Now()
+		f := NewFreer(func() { freed = append(freed, time.Since(start)) })
+		f.FreeSoon()
+		time.Sleep(settleDelay)
+		f.FreeSoon()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if want := []time.Duration{freeDelay, settleDelay + freeDelay, 2*settleDelay + freeDelay}; !slices.Equal(freed, want) {
+			t.Errorf("freed after %v, want %v", freed, want)
+		}
+	})
+}
+
+func TestMemoryIsFreedTwiceAfterABurstThatBeginsWhileItIsFreed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f *Freer
+		var freed []time.Duration
+		start := time.Now()
+		f = NewFreer(func() {
+			if freed = append(freed, time.Since(start)); len(freed) == 1 {
+				f.FreeSoon()
+			}
+		})
+		f.FreeSoon()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if want := []time.Duration{freeDelay, 2 * freeDelay, 2*freeDelay + settleDelay}; !slices.Equal(freed, want) {
+			t.Errorf("freed after %v, want %v", freed, want)
 		}
 	})
 }
@@ -54,8 +90,8 @@ func TestMemoryIsFreedOnlySoOften(t *testing.T) {
 		was := freed.Load()
 		f.FreeSoon()
 		time.Sleep(time.Hour)
-		if n := freed.Load() - was; n != 1 {
-			t.Errorf("freed %d times for the last garbage, want 1", n)
+		if n := freed.Load() - was; n != 2 {
+			t.Errorf("freed %d times for the last garbage, want 2", n)
 		}
 	})
 }
@@ -96,8 +132,8 @@ func TestMemoryIsFreedSeldomIfThatTakesLong(t *testing.T) {
 		was := freed.Load()
 		f.FreeSoon()
 		time.Sleep(time.Hour)
-		if n := freed.Load() - was; n != 1 {
-			t.Errorf("freed %d times for the last garbage, want 1", n)
+		if n := freed.Load() - was; n != 2 {
+			t.Errorf("freed %d times for the last garbage, want 2", n)
 		}
 	})
 }

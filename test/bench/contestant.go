@@ -489,6 +489,15 @@ func runNaive(ctx context.Context, args []string) error {
 	return listen(ctx, "127.0.0.1:0", mcpserver.NewStreamableHTTPServer(s))
 }
 
+// copyProgram copies a program, so that the copy can be removed from the system's cache while the program runs.
+func copyProgram(from, to string) error {
+	b, err := os.ReadFile(from) //nolint:gosec // this program
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, b, 0o700) //nolint:gosec // it is started
+}
+
 // build builds Switchboard from the sources of this program.
 func build(ctx context.Context, dir string) (string, error) {
 	binary := filepath.Join(dir, "switchboard")

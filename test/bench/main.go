@@ -14,8 +14,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -124,7 +126,10 @@ func runBench(ctx context.Context, args []string, out, log io.Writer) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // what is left there is in the way of nobody
-	a := arena{self: self, dir: dir, binaries: binaries}
+	a := arena{self: filepath.Join(dir, "bench"), dir: dir, binaries: binaries}
+	if err := copyProgram(self, a.self); err != nil {
+		return err
+	}
 	if p.dir != "" {
 		p.era = *era
 		return a.profile(ctx, p, out)
@@ -141,7 +146,7 @@ func runBench(ctx context.Context, args []string, out, log io.Writer) error {
 			return err
 		}
 	}
-	for _, binary := range a.binaries {
+	for _, binary := range append(slices.Collect(maps.Values(a.binaries)), a.self) {
 		if err := dropCached(binary); err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"runtime/debug"
 	"runtime/metrics"
 	"slices"
 	"strconv"
@@ -18,7 +19,9 @@ const printTargets = "PRINT_TARGETS"
 
 func TestTheTargetIsHighUntilTheFirstCollectionAndThenThatOfTheEnvironment(t *testing.T) {
 	if os.Getenv(printTargets) != "" {
-		fmt.Println("targets:", target(), targetAfterCollection())
+		was := target()
+		runtime.GC()
+		fmt.Println("targets:", was, waitForTarget(was))
 		return
 	}
 	for _, tt := range []struct{ gogc, want string }{
@@ -28,16 +31,46 @@ func TestTheTargetIsHighUntilTheFirstCollectionAndThenThatOfTheEnvironment(t *te
 		{"off", "off off"},
 	} {
 		t.Run("GOGC="+tt.gogc, func(t *testing.T) {
-			c := exec.Command(os.Args[0], "-test.run="+t.Name()[:strings.Index(t.Name(), "/")]) //nolint:gosec // this test
-			c.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "GOGC=") }), printTargets+"=1")
-			if tt.gogc != "" {
-				c.Env = append(c.Env, "GOGC="+tt.gogc)
-			}
-			out, err := c.CombinedOutput()
-			if err != nil || !strings.Contains(string(out), "targets: "+tt.want+"\n") {
-				t.Errorf("%v, want the targets %s; the program printed:\n%s", err, tt.want, out)
-			}
+			t.Parallel()
+			checkTargets(t, tt.gogc, tt.want)
 		})
+	}
+}
+
+func TestWithoutACollectionTheTargetIsUsualAfterTheStart(t *testing.T) {
+	if os.Getenv(printTargets) != "" {
+		was := target()
+		fmt.Println("targets:", was, waitForTarget(was))
+		return
+	}
+	t.Parallel()
+	checkTargets(t, "", "800 100")
+}
+
+func TestACollectionAfterTheEndLeavesTheTarget(t *testing.T) {
+	if os.Getenv(printTargets) != "" {
+		End()
+		debug.SetGCPercent(25) // as a bridge does
+		runtime.GC()
+		fmt.Println("targets:", target(), waitForTarget("25"))
+		return
+	}
+	t.Parallel()
+	checkTargets(t, "", "25 25")
+}
+
+// checkTargets runs the present test as a program.
+func checkTargets(t *testing.T, gogc, want string) {
+	t.Helper()
+	name, _, _ := strings.Cut(t.Name(), "/")
+	c := exec.Command(os.Args[0], "-test.run=^"+name+"$") //nolint:gosec // this test
+	c.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "GOGC=") }), printTargets+"=1")
+	if gogc != "" {
+		c.Env = append(c.Env, "GOGC="+gogc)
+	}
+	out, err := c.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "targets: "+want+"\n") {
+		t.Errorf("%v, want the targets %s; the program printed:\n%s", err, want, out)
 	}
 }
 
@@ -51,12 +84,15 @@ func target() string {
 	return "off"
 }
 
-// targetAfterCollection returns the target once a collection has changed it. It waits for 10 seconds at most.
-func targetAfterCollection() string {
-	was := target()
-	runtime.GC()
-	for began := time.Now(); target() == was && was == strconv.Itoa(first) && time.Since(began) < 10*time.Second; {
-		runtime.Gosched()
+// waitForTarget returns the target when it is not the given one any more. A high target is waited for long; another one
+// changes never or within endDelay.
+func waitForTarget(was string) string {
+	most := endDelay + time.Second
+	if was == strconv.Itoa(first) {
+		most = time.Minute
+	}
+	for began := time.Now(); target() == was && time.Since(began) < most; {
+		<-time.After(10 * time.Millisecond)
 	}
 	return target()
 }

@@ -11,6 +11,15 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
+func TestAfterManyChecksOfPhoneNumbersEachCandidateIsFound(t *testing.T) {
+	const checks, no = 20_000, "+210 1234567, " // there is no country code 210
+	for _, more := range []int{0, 1, 5} {
+		if found := detect.New([]switchboard.Detector{switchboard.DetectPhone}).Find(strings.Repeat(no, checks+more), ""); len(found) != more {
+			t.Errorf("of %d candidates, %d were found, want %d", checks+more, len(found), more)
+		}
+	}
+}
+
 // Each text holds the data in ⟦brackets⟧, and no other. A name before " = " is the member that
 // holds the text.
 func TestDataIsFoundWithItsExactBounds(t *testing.T) {
@@ -23,6 +32,7 @@ func TestDataIsFoundWithItsExactBounds(t *testing.T) {
 		switchboard.DetectPhone: {
 			"Call ⟦+49 30 1234567⟧ now", "⟦+1 (202) 555-0143⟧", "⟦+442071838750⟧", "⟦0044 20 7183 8750⟧", "tel:⟦+14155552671⟧", "⟦(202) 456-1111⟧", "⟦202-456-1111⟧ or ⟦1-202-456-1111⟧",
 			"phone = ⟦4155552671⟧", "mobileNumber = ⟦0171 1234567⟧", "Tel. ⟦030/1234567⟧", "the phone number is ⟦4155552671⟧", "⟦+49 30 1234567⟧\n⟦+49 30 7654321⟧", "⟦202-456-1111 ext. 17⟧",
+			"⟦030 901820⟧", "0309 01820", "030 901 820", "⟦020 7183 8750⟧", "020 718 38750", "⟦03-1234-5678⟧", "03-12-345678",
 			"id = 4155552671", "order 4155552671", "2026-11-23 10:15:30", "1732356930123", "ISBN 978-3-16-148410-0", "phone = 2026-11-23", "call 555 times", "12-345-6789-0", "1.234.567", "+1", "3 + 49301234567890123",
 			"0123456789abcdef", "52.520008, 13.404954", "port 8080",
 		},

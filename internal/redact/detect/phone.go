@@ -26,7 +26,7 @@ const (
 
 // maxChecks limits the candidates of a result that are checked against the numbering plans, which
 // takes 0.2 to 0.5 µs each. The others count as found.
-const maxChecks = 500
+const maxChecks = 20_000
 
 // A digitRow is a row of digits that could be a phone number.
 type digitRow struct {

@@ -71,11 +71,12 @@ func readPhone(digits, code string) (n phoneNumber, ok bool) {
 		number = number[len(n.code):]
 	} else if strings.HasPrefix(digits, n.code) { // the country code, or an area code that looks like it
 		rest := n.cutTrunk(digits[len(n.code):])
-		if n.lengths[len(digits)] == lengthTooLong || !n.isGeneral(digits) && n.isGeneral(rest) {
+		if n.lengthOf(digits) == lengthTooLong || !n.isGeneral(digits) && n.isGeneral(rest) {
 			number = rest
 		}
 	}
-	if rest := n.cutTrunk(number); n.lengths[len(rest)] == lengthTooLong || n.lengths[len(rest)] == lengthPossible {
+	rest := n.cutTrunk(number)
+	if l := n.lengthOf(rest); l == lengthTooLong || l == lengthPossible {
 		number = rest
 	}
 	n.national, n.marks = number, n.follow(number)
@@ -84,7 +85,7 @@ func readPhone(digits, code string) (n phoneNumber, ok bool) {
 
 // isPossible reports whether a number may have that many digits.
 func (n *phoneNumber) isPossible() bool {
-	l := n.lengths[len(n.national)]
+	l := n.lengthOf(n.national)
 	return l == lengthPossible || l == lengthLocal
 }
 
@@ -120,6 +121,14 @@ func (p *numberPlan) cutTrunk(number string) string {
 		return number
 	}
 	return rest
+}
+
+// lengthOf returns what the plan says of the number of digits.
+func (p *numberPlan) lengthOf(digits string) byte {
+	if len(digits) >= len(p.lengths) {
+		return lengthTooLong
+	}
+	return p.lengths[len(digits)]
 }
 
 // isGeneral reports whether the digits match the general pattern of the plan.

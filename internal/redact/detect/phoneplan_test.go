@@ -335,11 +335,14 @@ func reach(p *syntax.Prog, states []uint32, pc uint32) []uint32 {
 
 func TestPhoneNumbersAreReadAsTheLibraryReadsThem(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	checked := 0
+	checked, valid := 0, 0
 	check := func(digits, code string) {
 		if len(digits) >= minPhone && len(digits) <= maxPhone+2 {
 			checked++
 			compareWithLibrary(t, digits, code)
+			if n, ok := readPhone(digits, code); ok && n.isValid() {
+				valid++
+			}
 		}
 	}
 	// checkNear checks the number, shorter and longer ones, and some with another digit.
@@ -384,7 +387,10 @@ func TestPhoneNumbersAreReadAsTheLibraryReadsThem(t *testing.T) {
 			check("0"+guessNational(r, code), code)
 		}
 	}
-	t.Logf("%d numbers were compared", checked)
+	t.Logf("%d numbers were compared, and %d are valid", checked, valid)
+	if checked < 100_000 || valid < 30_000 {
+		t.Error("these are too few")
+	}
 }
 
 // guessNational returns a national number that the table mostly has as valid. Few random digits are.
