@@ -26,11 +26,14 @@ var Usual = debug.SetGCPercent(first)
 // second call does nothing.
 var End = sync.OnceFunc(func() { debug.SetGCPercent(Usual) })
 
+// ending calls End; nil if that is not needed.
+var ending *time.Timer
+
 func init() {
 	if Usual < 0 || Usual > first { // GOGC asks for less work
 		End()
 		return
 	}
 	runtime.SetFinalizer(&struct{ _ *byte }{}, func(any) { go End() }) // other finalizers must not wait for the collector
-	time.AfterFunc(endDelay, End)
+	ending = time.AfterFunc(endDelay, End)
 }

@@ -19,6 +19,9 @@ const printTargets = "PRINT_TARGETS"
 
 func TestTheTargetIsHighUntilTheFirstCollectionAndThenThatOfTheEnvironment(t *testing.T) {
 	if os.Getenv(printTargets) != "" {
+		if ending != nil {
+			ending.Stop()
+		}
 		was := target()
 		runtime.GC()
 		fmt.Println("targets:", was, waitForTarget(was))
