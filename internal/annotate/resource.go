@@ -3,6 +3,7 @@ package annotate
 import (
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -369,8 +370,8 @@ var subjects = []subject{
 	},
 }
 
-// subjectWords finds the subjects of a word.
-var subjectWords = indexSubjects()
+// subjectWords finds the subjects of a word. The index is made at its first use: most starts and commands need none.
+var subjectWords = sync.OnceValue(indexSubjects)
 
 // A subjectSign is what a word says about a subject.
 type subjectSign struct {

@@ -80,7 +80,7 @@ func (t *terms) means(subject int, r switchboard.Resource) bool {
 
 // isProduct reports whether the word is a product of the subject.
 func isProduct(word string, subject int) bool {
-	return slices.Contains(subjectWords[word], subjectSign{subject, productWord})
+	return slices.Contains(subjectWords()[word], subjectSign{subject, productWord})
 }
 
 // term returns the resource of the taxonomy for the subject: the most special one that the words or the server's name
@@ -121,7 +121,7 @@ func (t *terms) voteWords(where string, words []string, factor int) []subjectVot
 	var votes []subjectVote
 	seen := map[string]bool{}
 	vote := func(word string, products bool) bool {
-		signs := append(slices.Clip(subjectWords[word]), t.words[word]...)
+		signs := append(slices.Clip(subjectWords()[word]), t.words[word]...)
 		if seen[word] || len(signs) == 0 {
 			return seen[word]
 		}
