@@ -481,7 +481,7 @@ func FuzzPhoneNumbersAreReadAsTheLibraryReadsThem(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, digits, code string) {
 		if len(digits) < minPhone || len(digits) > maxPhone+2 || strings.Trim(digits, figures) != "" || code != "" && !slices.Contains(nationalCodes, code) {
-			t.Skip()
+			return // nobody calls it so
 		}
 		compareWithLibrary(t, digits, code)
 	})
