@@ -93,6 +93,57 @@ func TestAnEraIsFoundFromWhateverAServerAnswers(t *testing.T) {
 	}
 }
 
+func TestAServerOverHTTPThatIsSilentAtFirstIsTakenForWhatItAnswersThen(t *testing.T) {
+	rpc := func(status, code int) func(w http.ResponseWriter, m *msg) {
+		return func(w http.ResponseWriter, m *msg) {
+			w.WriteHeader(status)
+			_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":"no"}}`, m.ID, code)
+		}
+	}
+	for _, tt := range []struct {
+		name       string
+		era        link.Era
+		initialize func(w http.ResponseWriter, m *msg) // nil: as its era demands
+	}{
+		{"a legacy server that answers no unknown method", link.EraLegacy, nil},
+		{"a modern server that misses a header", link.EraModern, nil},
+		{"a modern server that does not know the method", link.EraModern, rpc(404, -32601)},
+		{"a modern server that names its version", link.EraModern, func(w http.ResponseWriter, m *msg) {
+			w.Header().Set("Mcp-Session-Id", "none-that-it-knows-later")
+			writeResult(w, m, `{"protocolVersion":"2026-07-28","capabilities":{},"serverInfo":{"name":"fake","version":"1"}}`)
+		}},
+		{"a modern server that answers with something else", link.EraModern, func(w http.ResponseWriter, m *msg) { writeResult(w, m, `{}`) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel() // it waits for a silence
+			var site *site
+			site = newSite(t, tt.era, func(w http.ResponseWriter, r *http.Request, m *msg) bool {
+				switch {
+				case m == nil:
+				case m.Method == "server/discover" && len(site.requests("server/discover")) == 1:
+					<-r.Context().Done()
+					return true
+				case m.Method == "initialize" && tt.initialize != nil:
+					tt.initialize(w, m)
+					return true
+				}
+				return false
+			})
+			f := openFleet(t, Options{}, site.server())
+			f.Ready(t.Context())
+			if s := status(t, f, "one"); s.Era != tt.era || s.State != StateReady || s.LastFailure != nil {
+				t.Errorf("era %q, %s: %+v; want era %q, ready", s.Era, s.State, s.LastFailure, tt.era)
+			}
+			if n := len(site.requests("initialize")); n != 1 {
+				t.Errorf("it got initialize %d times, want once", n)
+			}
+			if _, err := f.Call(t.Context(), echoCall("one", "{}")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 func TestDiscoverRetriesOnceWithAVersionThatTheServerNames(t *testing.T) {
 	for _, tt := range []struct {
 		name      string

@@ -32,7 +32,7 @@ func TestWhatAClientPassesDirectItPassesThroughSwitchboard(t *testing.T) {
 				return suite(t, "client", "--command", fmt.Sprintf("%s client %s %s", os.Args[0], client, gateways), "--timeout", fmt.Sprint(patience.Milliseconds()*3), "--requirements", version)
 			}
 			direct := baseline(t, does[back], func() results { return run("none") })
-			compare(t, "client-"+back, func() results { return run(gateways(t, version)) }, direct)
+			compare(t, "client-"+back, func(late *wait.Lateness) results { return run(gateways(t, version, late)) }, direct)
 		})
 	}
 }
@@ -45,13 +45,11 @@ func TestWhatAClientPassesDirectItPassesThroughSwitchboard(t *testing.T) {
 // Towards a legacy server it has its GET stream open by then. Until it has, it
 // misses what the server asks on that stream, and the suite takes a late GET for
 // the resumption of the call.
-func gateways(t *testing.T, era string) string {
+func gateways(t *testing.T, era string, late *wait.Lateness) string {
 	t.Helper()
 	program := built(t, programs.Plain)
-	var late wait.Lateness
-	t.Cleanup(func() { late.State(t) })
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		behind, listens := tap(t, r.FormValue("behind"))
+		behind, listens := tap(t, r.FormValue("behind"), era, late)
 		front, stop, err := serve(t, program, behind)
 		if err != nil {
 			t.Error(err)
@@ -59,6 +57,11 @@ func gateways(t *testing.T, era string) string {
 			return
 		}
 		defer stop()
+		if has, err := hasSettled(front); err != nil {
+			t.Error(err)
+		} else if !has {
+			late.Add("%s has not answered", behind)
+		}
 		if era == legacy {
 			select {
 			case <-listens:
@@ -74,8 +77,21 @@ func gateways(t *testing.T, era string) string {
 	return s.URL
 }
 
-// tap is a server in front of one, and tells when a GET has its answer.
-func tap(t *testing.T, behind string) (string, <-chan struct{}) {
+// hasSettled reports whether a switchboard's server has answered before patience ended. Until it has, a list
+// has only the tool that says so.
+func hasSettled(front string) (bool, error) {
+	for began := time.Now(); time.Since(began) < patience; {
+		list, err := listTools(front)
+		if err != nil || !strings.HasPrefix(list, `{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"switchboard_status"`) {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
+// tap is a server in front of one, and tells when a GET has its answer. It adds to late that a modern
+// server was asked as a legacy one is: Switchboard does so if server/discover has no answer in time.
+func tap(t *testing.T, behind, era string, late *wait.Lateness) (string, <-chan struct{}) {
 	target, err := url.Parse(behind)
 	if err != nil {
 		t.Error(err)
@@ -85,7 +101,12 @@ func tap(t *testing.T, behind string) (string, <-chan struct{}) {
 	tell := sync.OnceFunc(func() { close(listens) })
 	root := &url.URL{Scheme: target.Scheme, Host: target.Host}
 	s := httptest.NewServer(whole(&httputil.ReverseProxy{
-		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(root) },
+		Rewrite: func(r *httputil.ProxyRequest) {
+			if era == modern && r.In.Header.Get("Mcp-Protocol-Version") == "" {
+				late.Add("%s: a request as to a legacy server", behind)
+			}
+			r.SetURL(root)
+		},
 		FlushInterval: -1,
 		ModifyResponse: func(r *http.Response) error {
 			if r.Request.Method == http.MethodGet {

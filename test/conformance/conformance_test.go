@@ -180,17 +180,18 @@ func serveIn(t *testing.T, program, dir string) (front string, stop func(), err 
 	}
 	go func() { _, _ = io.Copy(io.Discard, out) }()
 	front = strings.TrimSpace(line)
-	return front, stop, settled(front)
+	_, err = listTools(front) // a client that is done at once would end before the server has been asked
+	return front, stop, err
 }
 
-// settled waits until a switchboard has asked its server, since a client that is
-// done at once would end before: a list is answered only then.
-func settled(front string) error {
+// listTools returns what a switchboard answers to tools/list. It waits for its server, but not for one that
+// takes long.
+func listTools(front string) (string, error) {
 	const list = `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"` + modern +
 		`","io.modelcontextprotocol/clientInfo":{"name":"test","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}`
 	req, err := http.NewRequest(http.MethodPost, front, strings.NewReader(list))
 	if err != nil {
-		return err
+		return "", err
 	}
 	for name, value := range map[string]string{
 		"Content-Type": "application/json", "Accept": "application/json, text/event-stream",
@@ -200,9 +201,11 @@ func settled(front string) error {
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return err
+		return "", err
 	}
-	return resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
+	answer, err := io.ReadAll(resp.Body)
+	return string(answer), err
 }
 
 // fixture starts the SDK's conformance server in an era, anew for each run,

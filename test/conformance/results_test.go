@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // A check is one claim of a scenario. A scenario may make it several times.
@@ -153,18 +155,23 @@ func baseline(t *testing.T, want verdict, run func() results) results {
 
 // compare holds what run gives, which goes through Switchboard, against the
 // results without it, and against what is expected to fail. What comes
-// out otherwise is run once more as in baseline, and counts if it does so again.
-func compare(t *testing.T, direction string, run func() results, direct results) {
+// out otherwise is run once more as in baseline, and counts if it does so again,
+// unless something was late meanwhile: then the test is late.
+func compare(t *testing.T, direction string, run func(late *wait.Lateness) results, direct results) {
 	t.Helper()
-	through, list := run(), expected(t, direction)
+	var first, second wait.Lateness
+	through, list := run(&first), expected(t, direction)
 	wrong := through.unexpected(direct, list)
 	if len(wrong) > 0 {
 		for _, c := range sorted(wrong) {
 			t.Logf("%s %s %s, the first time: %s", direction, c.scenario, c.id, wrong[c])
 		}
-		through = run()
+		through = run(&second)
 		again := through.unexpected(direct, list)
 		maps.DeleteFunc(wrong, func(c check, _ string) bool { _, still := again[c]; return !still })
+	}
+	if len(wrong) > 0 {
+		second.State(t)
 	}
 	for _, c := range sorted(wrong) {
 		t.Errorf("%s %s %s: %s", direction, c.scenario, c.id, wrong[c])

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/test/programs"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // directions are what Switchboard is run in: the era of the suite as a client
@@ -36,7 +37,7 @@ func TestWhatAServerPassesDirectItPassesThroughSwitchboard(t *testing.T) {
 			for back, behind := range eras {
 				t.Run(back+" server", func(t *testing.T) {
 					t.Parallel()
-					compare(t, front+"-"+back, func() results {
+					compare(t, front+"-"+back, func(*wait.Lateness) results {
 						url := fixture(t, behind)
 						if front == "legacy" && back == "modern" {
 							url = modernOnly(t, url)

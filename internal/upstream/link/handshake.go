@@ -243,15 +243,13 @@ func modernOnly(err error) bool {
 
 // greetHTTP does the handshake with a server over HTTP, in the era that the server speaks.
 func greetHTTP(ctx context.Context, l *Link, w *httpPort, known *EraMemory) (Hello, error) {
+	silent := false // no answer to server/discover in time
 	if era, _ := known.Get(); era != EraLegacy {
-		w.endpoint.SetVersion(wire.Latest)
 		probe, cancel := context.WithTimeout(ctx, probeTimeout)
-		h, err := discover(probe, l)
+		h, err := discoverHTTP(probe, l, w, known)
 		cancel()
 		switch {
 		case err == nil:
-			known.setEra(EraModern)
-			w.endpoint.SetVersion(h.Version)
 			return h, nil
 		case LeavesEraOpen(err) || ctx.Err() != nil:
 			return Hello{}, err
@@ -259,18 +257,37 @@ func greetHTTP(ctx context.Context, l *Link, w *httpPort, known *EraMemory) (Hel
 			known.setEra(EraModern)
 			return Hello{}, err
 		}
+		silent = AsError(err).Kind == KindSilent
 	}
 	w.endpoint.SetVersion("")
 	h, err := initialize(ctx, l)
-	if err != nil {
-		if !LeavesEraOpen(err) {
-			known.setEra("") // the server may have changed: probe next time
+	if err != nil && !LeavesEraOpen(err) {
+		if silent && AsError(err).Kind != KindSilent {
+			// It answers, but not initialize: it may be a modern server that was slow to start.
+			w.endpoint.SetSession("")
+			if h, again := discoverHTTP(ctx, l, w, known); again == nil {
+				return h, nil
+			}
 		}
+		known.setEra("") // the server may have changed: probe next time
+	}
+	if err != nil {
 		return Hello{}, err
 	}
 	known.setEra(EraLegacy)
 	w.endpoint.SetVersion(h.Version)
 	return h, w.postAndWait(ctx, initializedNotification())
+}
+
+// discoverHTTP does the handshake with a modern server over HTTP.
+func discoverHTTP(ctx context.Context, l *Link, w *httpPort, known *EraMemory) (Hello, error) {
+	w.endpoint.SetVersion(wire.Latest)
+	h, err := discover(ctx, l)
+	if err == nil {
+		known.setEra(EraModern)
+		w.endpoint.SetVersion(h.Version)
+	}
+	return h, err
 }
 
 // greetStdio does the handshake with a child process, in the era that the server speaks.
