@@ -112,3 +112,47 @@ func TestATaskThatCannotBeMetWaitsForTheServersThatAPersonMustConnect(t *testing
 		t.Errorf("calls are refused with %+v; recorded are %d decisions", own, len(*recorded))
 	}
 }
+
+func TestATaskThatCannotBeMetWaitsForServersThatFailedBeforeTheyOfferedAnything(t *testing.T) {
+	a, b := switchboard.ToolID{Server: "a"}, switchboard.ToolID{Server: "b"}
+	for _, tt := range []struct {
+		name    string
+		known   switchboard.ServerID // has offered something
+		unfit   map[switchboard.ToolID]health.State
+		failed  []switchboard.ServerID // that it waits for
+		refused switchboard.Code
+	}{
+		{"out of service", "", map[switchboard.ToolID]health.State{b: health.Quarantine}, []switchboard.ServerID{"b"}, switchboard.CodeNoneHealthy},
+		{"both just lost", "", map[switchboard.ToolID]health.State{b: health.Lost, a: health.Probation}, []switchboard.ServerID{"a", "b"}, switchboard.CodeNoneHealthy},
+		{"what it has is known", "b", map[switchboard.ToolID]health.State{b: health.Quarantine}, nil, ""},
+		{"an operator has taken it out of service", "", map[switchboard.ToolID]health.State{b: health.Disabled}, nil, ""},
+		{"another tenant's", "", map[switchboard.ToolID]health.State{{Server: "theirs"}: health.Quarantine}, nil, ""},
+		{"one tool of it alone", "", map[switchboard.ToolID]health.State{{Server: "b", Name: "x"}: health.Quarantine}, nil, ""},
+		{"another needs a connection, which a person can make", "", map[switchboard.ToolID]health.State{a: health.NeedsConnection, b: health.Quarantine}, nil, switchboard.CodeUnmet},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			binder, recorded := newBinder(t, nil, tt.unfit)
+			st := binder.o.State()
+			st.Tenants["acme"].Pipeline = decide.Pipeline{offeredTools{}}
+			st.Offers = map[switchboard.ServerID]switchboard.Offer{tt.known: {}}
+			shown, err := binder.Bind(t.Context(), localUser, "work", run.Before{})
+			own, ok := errors.AsType[*switchboard.Error](err)
+			if !ok || own.Receipt != "receipt" || len(*recorded) != 1 {
+				t.Fatalf("the error is %v, and recorded are %d decisions; want a refusal with its receipt", err, len(*recorded))
+			}
+			waiting, waits := errors.AsType[*run.Waiting](err)
+			if waits != (tt.refused != "") {
+				t.Fatalf("it waits: %v; the error is %v", waits, err)
+			}
+			if !waits {
+				return
+			}
+			if !slices.Equal(waiting.Failed, tt.failed) || own.Code != tt.refused || len(serversOnSurface(shown)) != 0 {
+				t.Errorf("it waits for %q, and calls are refused with %v; want %q and %s", waiting.Failed, own, tt.failed, tt.refused)
+			}
+			if !strings.Contains(shown.Instructions(), "No answer from: ") {
+				t.Errorf("the instructions are %q", shown.Instructions())
+			}
+		})
+	}
+}

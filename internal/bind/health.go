@@ -64,6 +64,22 @@ func (t *Tenant) awaitingConnection(unfit decide.Unfit) (servers []switchboard.S
 	return servers
 }
 
+// failed returns the tenant's servers that have failed before they offered anything, sorted. Switchboard tries them
+// again, so what they have is not known yet.
+func (s *State) failed(t *Tenant, unfit decide.Unfit) (servers []switchboard.ServerID) {
+	for id, state := range t.ownUnfit(unfit) {
+		if _, known := s.Offers[id.Server]; known || id.Name != "" {
+			continue
+		}
+		switch health.State(state) {
+		case health.Lost, health.Quarantine, health.Probation:
+			servers = append(servers, id.Server)
+		}
+	}
+	slices.Sort(servers)
+	return servers
+}
+
 // serversOnSurface returns the servers of the tools on a surface.
 func serversOnSurface(s *surface.Surface) (ids []switchboard.ServerID) {
 	if s == nil {

@@ -464,15 +464,17 @@ func (s *State) bindTask(ctx context.Context, p switchboard.Principal, task swit
 	if err != nil {
 		return nil, err
 	}
-	// whileWaiting shows our own tools until a server has answered, or a person has connected one.
+	// whileWaiting shows our own tools until a server has answered, or a person has connected one. A client that is
+	// refused would not come again by itself.
 	whileWaiting := func(away lazyexpand.AwayServers) *surface.Surface {
 		instructions := lazyexpand.Instructions(nil, away, nil, nil, 0, s.Tokens.Count)
 		return surface.New(surface.Input{Own: []*switchboard.Tool{s.statusTool}, ServerInfo: serverInfo, Instructions: instructions})
 	}
-	unconnected := s.Tenants[p.Tenant].awaitingConnection(seen.Unfit)
+	t := s.Tenants[p.Tenant]
+	away := lazyexpand.AwayServers{Unconnected: t.awaitingConnection(seen.Unfit), Failed: s.failed(t, seen.Unfit)}
 	if d.Err() != nil {
-		if starting := s.Tenants[p.Tenant].OwnServers(s.Starting); len(starting) > 0 {
-			return whileWaiting(lazyexpand.AwayServers{Starting: starting, Unconnected: unconnected}), &run.Waiting{Task: d.Task.ID, Servers: starting}
+		if away.Starting = t.OwnServers(s.Starting); len(away.Starting) > 0 {
+			return whileWaiting(away), &run.Waiting{Task: d.Task.ID, Servers: away.Starting}
 		}
 	}
 	var shown *surface.Surface
@@ -484,14 +486,19 @@ func (s *State) bindTask(ctx context.Context, p switchboard.Principal, task swit
 		})
 	}
 	unmet, waits := errors.AsType[*switchboard.Error](err)
-	if waits = waits && unmet.Code == switchboard.CodeUnmet && len(unconnected) > 0; waits {
-		unmet.Hint = fmt.Sprintf("a server may have it that demands a sign-in first; the operator connects it with: switchboard server connect %s", unconnected[0])
+	waits = waits && unmet.Code == switchboard.CodeUnmet && len(away.Unconnected)+len(away.Failed) > 0
+	if waits && len(away.Unconnected) > 0 {
+		unmet.Hint = fmt.Sprintf("a server may have it that demands a sign-in first; the operator connects it with: switchboard server connect %s", away.Unconnected[0])
 	}
-	if decided = record(s.Tenants[p.Tenant], d, err); err != nil {
+	if decided = record(t, d, err); err != nil {
 		err = switchboard.WithReceipt(err, decided().Receipt)
 	}
 	if told, ok := errors.AsType[*switchboard.Error](err); ok && waits {
-		return whileWaiting(lazyexpand.AwayServers{Unconnected: unconnected}), &run.Waiting{Task: d.Task.ID, Unmet: told}
+		waiting := &run.Waiting{Task: d.Task.ID, Unmet: told}
+		if len(away.Unconnected) == 0 { // else a person can do something
+			waiting.Failed = away.Failed
+		}
+		return whileWaiting(away), waiting
 	}
 	if err != nil {
 		return nil, err

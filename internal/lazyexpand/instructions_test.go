@@ -57,6 +57,7 @@ func TestInstructionsSayHowToReachUnlistedToolsAndWhichServersAreStarting(t *tes
 	for want, got := range map[string]string{
 		"": Instructions(nil, AwayServers{}, nil, nil, 1, bytesOf),
 		"Switchboard is one server in front of others. Still starting: web. The list of tools changes when they have answered.":                                                                                            Instructions(nil, AwayServers{Starting: []switchboard.ServerID{"web"}}, nil, nil, 0, bytesOf),
+		"Switchboard is one server in front of others. No answer from: mail, web. Switchboard tries again by itself, and the list of tools changes when there is one.":                                                     Instructions(nil, AwayServers{Failed: []switchboard.ServerID{"mail", "web"}}, nil, nil, 0, bytesOf),
 		"Switchboard is one server in front of others. A person has to sign in first for: mail, web. The operator runs: switchboard server connect mail. The list of tools changes after that.":                            Instructions(nil, AwayServers{Unconnected: []switchboard.ServerID{"mail", "web"}}, nil, nil, 0, bytesOf),
 		`Switchboard is one server in front of others: aws. Most of their tools are not listed: before you say that something cannot be done, call aws_helper with {"action":"search","query":"what the tool should do"}.`: Instructions([]switchboard.ServerID{"aws"}, AwayServers{}, []surface.Group{{Stub: "aws_helper"}}, nil, 0, bytesOf),
 	} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/store"
@@ -79,6 +80,7 @@ func (b *Chain) waitForMore() {
 
 // flushQueue writes the queue, and reports whether all of it is stored.
 func (b *Chain) flushQueue() bool {
+	runtime.Gosched() // callers that are about to queue theirs need no sync of their own
 	batch, ok := b.queue.takeAll(&b.spareBatch)
 	return ok && b.commitBatch(batch)
 }

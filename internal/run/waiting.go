@@ -10,34 +10,43 @@ import (
 )
 
 // Waiting is the reason why a run shows only our own tools for now: a requirement of its task is unmet, and servers
-// that may meet it are starting, or need a connection that a person makes.
+// that may meet it are starting, have failed before they offered anything, or need a connection that a person makes.
 type Waiting struct {
 	Task    switchboard.TaskID
 	Servers []switchboard.ServerID // that are starting, sorted
+	Failed  []switchboard.ServerID // if none is starting, those that have failed, sorted
 	Unmet   *switchboard.Error     // the refusal if no server is starting
 }
 
 // Error implements error.
 func (w *Waiting) Error() string { return w.refusal().Error() }
 
-// Unwrap returns the refusal of a call that has waited long enough, or that waits for a person.
+// Unwrap returns the refusal of a call that has waited long enough, or that does not wait.
 func (w *Waiting) Unwrap() error { return w.refusal() }
 
 func (w *Waiting) refusal() *switchboard.Error {
-	if len(w.Servers) == 0 {
-		return w.Unmet
+	refuse := func(what string, servers []switchboard.ServerID, hint string) *switchboard.Error {
+		names := make([]string, len(servers))
+		for i, id := range servers {
+			names[i] = string(id)
+		}
+		return &switchboard.Error{
+			Code:       switchboard.CodeNoneHealthy,
+			Text:       "task " + string(w.Task) + " waits for servers that " + what + ": " + strings.Join(names, ", "),
+			Hint:       hint,
+			RetryAfter: 5 * time.Second,
+			Unsent:     true,
+		}
 	}
-	names := make([]string, len(w.Servers))
-	for i, id := range w.Servers {
-		names[i] = string(id)
+	switch {
+	case len(w.Servers) > 0:
+		return refuse("are still starting", w.Servers, "call again in a few seconds; the list of tools changes when they have answered")
+	case len(w.Failed) > 0:
+		e := refuse("do not answer", w.Failed, "Switchboard tries them again, and the list of tools changes when one answers; the operator sees why with: switchboard status")
+		e.Receipt = w.Unmet.Receipt
+		return e
 	}
-	return &switchboard.Error{
-		Code:       switchboard.CodeNoneHealthy,
-		Text:       "task " + string(w.Task) + " waits for servers that are still starting: " + strings.Join(names, ", "),
-		Hint:       "call again in a few seconds; " + "the list of tools changes when they have answered",
-		RetryAfter: 5 * time.Second,
-		Unsent:     true,
-	}
+	return w.Unmet
 }
 
 // IsStarting reports whether err is, or wraps, a Waiting for servers that are starting.

@@ -2,13 +2,19 @@ package served_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/summit-switchboard/switchboard/test/fakeserver"
 	"github.com/summit-switchboard/switchboard/test/rig"
+	"github.com/summit-switchboard/switchboard/test/scratch"
 )
 
 // Servers that start when a file of their name is there: with it.
@@ -100,7 +106,7 @@ func TestFirstMinutes2AFirstListWaitsForServersThatStart(t *testing.T) {
 	}
 }
 
-func TestFirstMinutes2ARequirementThatIsUnmetOnceAllHaveAnsweredIsSaid(t *testing.T) {
+func TestFirstMinutes2AServerThatFailsIsNamedAndItsToolsComeWhenItAnswers(t *testing.T) {
 	t.Parallel()
 	for name, open := range starts {
 		t.Run(name, func(t *testing.T) {
@@ -109,21 +115,62 @@ func TestFirstMinutes2ARequirementThatIsUnmetOnceAllHaveAnsweredIsSaid(t *testin
 			s := open(t, dir, "work")
 			begin(t, dir, "web", "well")
 			begin(t, dir, "files", "ill")
-			for _, request := range [][2]string{{"tools/list", ""}, {"tools/call", `{"name":"read_file","arguments":{}}`}, {"tools/call", `{"name":"fetch","arguments":{}}`}} {
-				rig.Eventually(t, request[0]+" says that the requirement is unmet", func() string {
-					if m, _ := s.Ask(t, request[0], request[1]); m.Error == nil || code(m) != "SB-CAP-004" {
+			for _, tool := range []string{"read_file", "fetch"} {
+				rig.Eventually(t, "a call of "+tool+" says that files does not answer", func() string {
+					if m, _ := s.Ask(t, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":{}}`, tool)); m.Error == nil || code(m) != "SB-ROUT-001" || !strings.Contains(m.Error.Message, "do not answer: files") {
 						return string(m.Raw)
 					}
 					return ""
 				})
 			}
+			if got := rig.ListNames(t, s); !slices.Equal(got, []string{"switchboard_status"}) {
+				t.Errorf("it lists %q", got)
+			}
 			begin(t, dir, "files", "well")
-			rig.Eventually(t, "a server that comes later meets it", func() string {
+			rig.Eventually(t, "the server meets the requirement when it answers", func() string {
 				if m, _ := s.Ask(t, "tools/call", `{"name":"read_file","arguments":{}}`); m.Error != nil {
 					return string(m.Raw)
 				}
 				return ""
 			})
+		})
+	}
+}
+
+func TestAClientIsWelcomeWhileItsOnlyServerIsAwayAndHearsWhenItIsThere(t *testing.T) {
+	t.Parallel()
+	for _, modern := range []bool{false, true} {
+		t.Run(fmt.Sprintf("modern %t", modern), func(t *testing.T) {
+			t.Parallel()
+			addr, err := scratch.Addr()
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := rig.Stdio(t, rig.LayOut(t, rig.Fakes(fmt.Sprintf("notes: {transport: http, url: %q}", "http://"+addr+"/mcp"))), modern)
+			if got := rig.ListNames(t, s); !slices.Equal(got, []string{"switchboard_status"}) {
+				t.Errorf("it lists %q", got)
+			}
+			m, _ := s.Ask(t, "tools/call", `{"name":"switchboard_status","arguments":{}}`)
+			if !strings.Contains(string(m.Result), "do not answer: notes") {
+				t.Errorf("the status does not name the server that is away: %s", m.Raw)
+			}
+			l, err := net.Listen("tcp", addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			notes := &httptest.Server{Listener: l, Config: &http.Server{Handler: fakeserver.New([]string{fmt.Sprintf(rig.Tool, "note")})}}
+			notes.Start()
+			t.Cleanup(notes.Close)
+			if !modern { // a modern client would have to listen
+				s.AwaitListChanged(t)
+			}
+			rig.Eventually(t, "the tool is listed", func() string {
+				got := rig.ListNames(t, s)
+				return rig.ReasonUnless(slices.Equal(got, []string{"note"}), fmt.Sprint(got))
+			})
+			if m, _ := s.Ask(t, "tools/call", `{"name":"note","arguments":{}}`); m.Error != nil {
+				t.Errorf("the call: %s", m.Raw)
+			}
 		})
 	}
 }
