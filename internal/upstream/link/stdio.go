@@ -131,15 +131,15 @@ func (s *stdioPort) serve() {
 	s.link.Fail(AsError(err))
 }
 
-// endText says how the process ended, with its last line of stderr. Status shows more lines.
+// endText says how the process ended, with a line of its stderr. Status shows more lines.
 func (s *stdioPort) endText() string {
 	text := "it closed its output"
 	if how := s.proc.ExitStatus(); how != "" {
 		text = "its process ended (" + how + ")"
 		task.WaitFor(s.stderr.Done, 100*time.Millisecond)
 	}
-	if words := s.stderr.LastLines(); len(words) > 0 {
-		text += ", its last words: " + words[len(words)-1]
+	if words := process.LastWords(s.stderr.LastLines()); words != "" {
+		text += ", its last words: " + words
 	}
 	return text
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -129,14 +130,57 @@ func (s *StderrReader) LastLines() []string {
 	return slices.Clone(s.lines)
 }
 
-// record adds a line to the last lines.
+// record adds a line to the last lines. Of each stack trace it keeps two frames, which would push out the error above them.
 func (s *StderrReader) record(line string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.lines) == maxLastLines {
+	s.lastAt = time.Now()
+	n := len(s.lines)
+	if n >= 2 && isFrame(line) && isFrame(s.lines[n-1]) && isFrame(s.lines[n-2]) {
+		return
+	}
+	if n == maxLastLines {
 		s.lines = slices.Delete(s.lines, 0, 1)
 	}
-	s.lines, s.lastAt = append(s.lines, line), time.Now()
+	s.lines = append(s.lines, line)
+}
+
+// isFrame reports whether the line is a frame of a stack trace of Node.js or Java.
+func isFrame(line string) bool { return strings.HasPrefix(strings.TrimSpace(line), "at ") }
+
+// LastWords returns the line that says most about why a process has ended: the last one, but behind the error Node.js
+// writes its version, and npm the path of its log.
+func LastWords(lines []string) string {
+	if len(lines) == 0 {
+		return ""
+	}
+	last := lines[len(lines)-1]
+	switch {
+	case strings.HasPrefix(last, "Node.js v"):
+		for _, line := range slices.Backward(lines) {
+			if strings.Contains(line, "Error: ") && !isFrame(line) {
+				return strings.TrimSpace(line)
+			}
+		}
+	case isOfNPM(last):
+		for _, line := range lines {
+			if isOfNPM(line) && !isNPMFact(line) {
+				return line
+			}
+		}
+	}
+	return last
+}
+
+// isOfNPM reports whether npm has written the line about an error.
+func isOfNPM(line string) bool {
+	return strings.HasPrefix(line, "npm error ") || strings.HasPrefix(line, "npm ERR! ")
+}
+
+// isNPMFact reports whether the line of npm only has a fact about an error, or the path of the log.
+func isNPMFact(line string) bool {
+	words := strings.Fields(line) // npm error code E404
+	return len(words) < 3 || slices.Contains([]string{"code", "errno", "syscall", "path", "dest", "A"}, words[2])
 }
 
 // keepLine keeps a line if the limit allows it. words is the line as far as it is shown in a status.

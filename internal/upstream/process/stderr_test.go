@@ -138,3 +138,53 @@ func numbered(from, to int) (lines []string) {
 	}
 	return lines
 }
+
+// ofNode is what Node.js writes if nobody catches an error. The trace has as many frames as it has by default.
+const ofNode = `/app/dist/index.js:9
+    throw new Error("BRAVE_API_KEY environment variable is required");
+    ^
+
+Error: BRAVE_API_KEY environment variable is required
+    at file:///app/dist/index.js:9:11
+    at ModuleJob.run (node:internal/modules/esm/module_job:325:25)
+    at async ModuleLoader.import (node:internal/modules/esm/loader:606:24)
+    at async asyncRunEntryPointWithESMLoader (node:internal/modules/run_main:117:5)
+    at 5
+    at 6
+    at 7
+    at 8
+    at 9
+    at 10
+
+Node.js v22.12.0`
+
+func TestTheLastWordsSayWhyAProcessHasEnded(t *testing.T) {
+	for _, tt := range []struct{ name, stderr, want string }{
+		{"nothing", "", ""},
+		{"any program", "starting\nno configuration found", "no configuration found"},
+		{"Node.js", ofNode, "Error: BRAVE_API_KEY environment variable is required"},
+		{
+			"Node.js, with facts about the error", "Error: Cannot find module '/tmp/none.js'\n    at Module._load (node:internal/modules/cjs/loader:1038:27) {\n  code: 'MODULE_NOT_FOUND',\n  requireStack: []\n}\n\nNode.js v20.20.2",
+			"Error: Cannot find module '/tmp/none.js'",
+		},
+		{"Node.js, without an error", "something\nNode.js v20.20.2", "Node.js v20.20.2"},
+		{
+			"npm", "npm error code E404\nnpm error 404 Not Found - GET https://registry.example/nothing\nnpm error 404\nnpm error A complete log of this run can be found in: /home/ann/.npm/_logs/1-debug-0.log",
+			"npm error 404 Not Found - GET https://registry.example/nothing",
+		},
+		{
+			"an older npm", "npm ERR! code ENOENT\nnpm ERR! syscall open\nnpm ERR! path /app/package.json\nnpm ERR! errno -2\nnpm ERR! enoent Could not read package.json\n\nnpm ERR! A complete log of this run can be found in:\nnpm ERR!     /home/ann/.npm/_logs/1-debug-0.log",
+			"npm ERR! enoent Could not read package.json",
+		},
+		{"npm, and nothing else", "npm error A complete log of this run can be found in: /x.log", "npm error A complete log of this run can be found in: /x.log"},
+		{"Python", "Traceback (most recent call last):\n  File \"<string>\", line 1, in <module>\nValueError: x", "ValueError: x"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := ReadStderr(NewStderrLog(slog.New(slog.DiscardHandler), mask.New(&switchboard.Server{}), nil), strings.NewReader(tt.stderr))
+			<-s.Done
+			if got := LastWords(s.LastLines()); got != tt.want {
+				t.Errorf("its last words are %q, want %q; its last lines are %q", got, tt.want, s.LastLines())
+			}
+		})
+	}
+}
