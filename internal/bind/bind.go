@@ -85,7 +85,7 @@ func (b *Binder) Bind(ctx context.Context, p switchboard.Principal, task switchb
 	case task == "" && len(was.Added) == 0:
 		return st.unboundSurface(p, b.o.ServerInfo), nil
 	}
-	s, err := st.bindTask(ctx, p, task, was, b.Observe(was), b.o.ServerInfo, func(t *Tenant, d *decide.Decision, refused error) func() Record {
+	s, err := st.bindTask(ctx, p, task, was, b.Observe(was), b.o.Unfit(), b.o.ServerInfo, func(t *Tenant, d *decide.Decision, refused error) func() Record {
 		if len(t.OwnServers(st.Starting)) == 0 { // otherwise another tool may still rank first
 			b.ties.log(b.o.Log, d)
 			b.ties.logFlows(b.o.Log, d)

@@ -10,6 +10,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -115,43 +116,44 @@ func TestATaskThatCannotBeMetWaitsForTheServersThatAPersonMustConnect(t *testing
 
 func TestATaskThatCannotBeMetWaitsForServersThatFailedBeforeTheyOfferedAnything(t *testing.T) {
 	a, b := switchboard.ToolID{Server: "a"}, switchboard.ToolID{Server: "b"}
+	bound := surface.New(surface.Input{Task: &switchboard.Task{ID: "work", Requirements: make([]switchboard.Requirement, 1)}, Selected: []decide.Selected{{Tool: &switchboard.Tool{ID: switchboard.ToolID{Server: "b", Name: "x"}, Definition: []byte(`{"name":"x","inputSchema":{"type":"object"}}`)}, Requirements: []int{0}}}})
 	for _, tt := range []struct {
-		name    string
-		known   switchboard.ServerID // has offered something
-		unfit   map[switchboard.ToolID]health.State
-		failed  []switchboard.ServerID // that it waits for
-		refused switchboard.Code
+		name   string
+		known  []switchboard.ServerID // have offered something
+		ailing map[switchboard.ToolID]health.State
+		was    run.Before
+		hint   string // what the refusal of a call says if the task waits
 	}{
-		{"out of service", "", map[switchboard.ToolID]health.State{b: health.Quarantine}, []switchboard.ServerID{"b"}, switchboard.CodeNoneHealthy},
-		{"both just lost", "", map[switchboard.ToolID]health.State{b: health.Lost, a: health.Probation}, []switchboard.ServerID{"a", "b"}, switchboard.CodeNoneHealthy},
-		{"what it has is known", "b", map[switchboard.ToolID]health.State{b: health.Quarantine}, nil, ""},
-		{"an operator has taken it out of service", "", map[switchboard.ToolID]health.State{b: health.Disabled}, nil, ""},
-		{"another tenant's", "", map[switchboard.ToolID]health.State{{Server: "theirs"}: health.Quarantine}, nil, ""},
-		{"one tool of it alone", "", map[switchboard.ToolID]health.State{{Server: "b", Name: "x"}: health.Quarantine}, nil, ""},
-		{"another needs a connection, which a person can make", "", map[switchboard.ToolID]health.State{a: health.NeedsConnection, b: health.Quarantine}, nil, switchboard.CodeUnmet},
+		{"out of service", []switchboard.ServerID{"a"}, map[switchboard.ToolID]health.State{b: health.Quarantine}, run.Before{}, "has not answered: b; "},
+		{"both", nil, map[switchboard.ToolID]health.State{b: health.Lost, a: health.Probation}, run.Before{}, "has not answered: a; "},
+		{"out of service, for a run that showed it", []switchboard.ServerID{"a"}, map[switchboard.ToolID]health.State{b: health.Quarantine}, run.Before{Surface: bound}, "has not answered: b; "},
+		{"just healthy, and its offer is not read yet", []switchboard.ServerID{"a"}, nil, run.Before{}, "has not answered: b; "},
+		{"another needs a connection, which a person can make", nil, map[switchboard.ToolID]health.State{a: health.NeedsConnection, b: health.Quarantine}, run.Before{}, "switchboard server connect a"},
+		{"what it has is known", []switchboard.ServerID{"a", "b"}, map[switchboard.ToolID]health.State{b: health.Quarantine}, run.Before{}, ""},
+		{"an operator has taken it out of service", []switchboard.ServerID{"a"}, map[switchboard.ToolID]health.State{b: health.Disabled}, run.Before{}, ""},
+		{"another tenant's", []switchboard.ServerID{"a", "b"}, map[switchboard.ToolID]health.State{{Server: "theirs"}: health.Quarantine}, run.Before{}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			binder, recorded := newBinder(t, nil, tt.unfit)
+			binder, recorded := newBinder(t, nil, tt.ailing)
 			st := binder.o.State()
 			st.Tenants["acme"].Pipeline = decide.Pipeline{offeredTools{}}
-			st.Offers = map[switchboard.ServerID]switchboard.Offer{tt.known: {}}
-			shown, err := binder.Bind(t.Context(), localUser, "work", run.Before{})
-			own, ok := errors.AsType[*switchboard.Error](err)
-			if !ok || own.Receipt != "receipt" || len(*recorded) != 1 {
-				t.Fatalf("the error is %v, and recorded are %d decisions; want a refusal with its receipt", err, len(*recorded))
+			st.Offers = map[switchboard.ServerID]switchboard.Offer{}
+			for _, id := range append(tt.known, "c") {
+				st.Offers[id] = switchboard.Offer{Server: id}
 			}
-			waiting, waits := errors.AsType[*run.Waiting](err)
-			if waits != (tt.refused != "") {
+			shown, err := binder.Bind(t.Context(), localUser, "work", tt.was)
+			own, ok := errors.AsType[*switchboard.Error](err)
+			if !ok || own.Code != switchboard.CodeUnmet || own.Requirement == "" || own.Receipt != "receipt" || len(*recorded) != 1 {
+				t.Fatalf("the error is %v, and recorded are %d decisions; want the refusal of the requirement, with its receipt", err, len(*recorded))
+			}
+			if waits := errors.As(err, new(*run.Waiting)); waits != (tt.hint != "") {
 				t.Fatalf("it waits: %v; the error is %v", waits, err)
 			}
-			if !waits {
+			if tt.hint == "" {
 				return
 			}
-			if !slices.Equal(waiting.Failed, tt.failed) || own.Code != tt.refused || len(serversOnSurface(shown)) != 0 {
-				t.Errorf("it waits for %q, and calls are refused with %v; want %q and %s", waiting.Failed, own, tt.failed, tt.refused)
-			}
-			if !strings.Contains(shown.Instructions(), "No answer from: ") {
-				t.Errorf("the instructions are %q", shown.Instructions())
+			if !strings.Contains(own.Hint, tt.hint) || len(serversOnSurface(shown)) != 0 || !strings.Contains(shown.Instructions(), "No answer from: ") {
+				t.Errorf("calls are refused with the hint %q; the instructions are %q", own.Hint, shown.Instructions())
 			}
 		})
 	}

@@ -277,7 +277,7 @@ func (w *contractWorld) outcome(t testing.TB, s *State) []string {
 	}
 	for _, id := range slices.Sorted(maps.Keys(w.tasks)) {
 		var decision []byte
-		shown, err := s.bindTask(t.Context(), localUser, id, run.Before{}, decide.Observed{Atoms: w.states}, nil, func(_ *Tenant, d *decide.Decision, _ error) func() Record {
+		shown, err := s.bindTask(t.Context(), localUser, id, run.Before{}, decide.Observed{Atoms: w.states}, nil, nil, func(_ *Tenant, d *decide.Decision, _ error) func() Record {
 			decision = d.Canonical()
 			return func() Record { return Record{} }
 		})

@@ -54,9 +54,9 @@ func (t *Tenant) ownUnfit(unfit decide.Unfit) decide.Unfit {
 }
 
 // awaitingConnection returns the tenant's servers that need a connection, sorted.
-func (t *Tenant) awaitingConnection(unfit decide.Unfit) (servers []switchboard.ServerID) {
-	for id, state := range t.ownUnfit(unfit) {
-		if id.Name == "" && state == string(health.NeedsConnection) {
+func (t *Tenant) awaitingConnection(ailing map[switchboard.ToolID]health.State) (servers []switchboard.ServerID) {
+	for id, state := range ailing {
+		if id.Name == "" && state == health.NeedsConnection && t.MayUseServer(id.Server) {
 			servers = append(servers, id.Server)
 		}
 	}
@@ -65,18 +65,15 @@ func (t *Tenant) awaitingConnection(unfit decide.Unfit) (servers []switchboard.S
 }
 
 // failed returns the tenant's servers that have failed before they offered anything, sorted. Switchboard tries them
-// again, so what they have is not known yet.
-func (s *State) failed(t *Tenant, unfit decide.Unfit) (servers []switchboard.ServerID) {
-	for id, state := range t.ownUnfit(unfit) {
-		if _, known := s.Offers[id.Server]; known || id.Name != "" {
-			continue
-		}
-		switch health.State(state) {
-		case health.Lost, health.Quarantine, health.Probation:
-			servers = append(servers, id.Server)
+// again. One that is healthy by now is among them until s has what it offers.
+func (s *State) failed(t *Tenant, ailing map[switchboard.ToolID]health.State) (servers []switchboard.ServerID) {
+	for _, id := range t.Servers {
+		_, known := s.Offers[id]
+		state := ailing[switchboard.ToolID{Server: id}]
+		if !known && state != health.Disabled && state != health.NeedsConnection && !slices.Contains(s.Starting, id) {
+			servers = append(servers, id)
 		}
 	}
-	slices.Sort(servers)
 	return servers
 }
 

@@ -115,7 +115,7 @@ func (w *world) Resolve(p switchboard.Principal, task switchboard.TaskID) (switc
 }
 
 func (w *world) Bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, was run.Before) (*surface.Surface, error) {
-	return w.state.bindTask(ctx, p, task, was, decide.Observed{Unfit: UnfitTools(w.ailing, was)}, nil, func(*Tenant, *decide.Decision, error) func() Record {
+	return w.state.bindTask(ctx, p, task, was, decide.Observed{Unfit: UnfitTools(w.ailing, was)}, w.ailing, nil, func(*Tenant, *decide.Decision, error) func() Record {
 		return func() Record { return Record{} }
 	})
 }

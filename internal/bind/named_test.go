@@ -32,7 +32,7 @@ func TestOnlyATaskThatNamesACapabilityListsTheStatusTool(t *testing.T) {
 	in.Offers = []switchboard.Offer{{Server: "a", Tools: [][]byte{[]byte(`{"name":"open","inputSchema":{"type":"object"},"_meta":{"x-summit-capabilities":[{"verb":"read","resource":"fs"}]}}`)}}}
 	s := NewState(in, nil)
 	for id, want := range map[switchboard.TaskID]bool{"plain": false, "named": true} {
-		shown, err := s.bindTask(t.Context(), localUser, id, run.Before{}, decide.Observed{}, nil, func(*Tenant, *decide.Decision, error) func() Record {
+		shown, err := s.bindTask(t.Context(), localUser, id, run.Before{}, decide.Observed{}, nil, nil, func(*Tenant, *decide.Decision, error) func() Record {
 			return func() Record { return Record{} }
 		})
 		if err != nil {

@@ -458,21 +458,21 @@ func (t *Tenant) RunPipeline(ctx context.Context, p switchboard.Principal, task 
 }
 
 // bindTask decides for a task, passes the decision to record, and returns its surface; see
-// run.Binder.
-func (s *State) bindTask(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, was run.Before, seen decide.Observed, serverInfo []byte, record RecordDecision) (*surface.Surface, error) {
+// run.Binder. ailing are the servers and tools that are not healthy.
+func (s *State) bindTask(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, was run.Before, seen decide.Observed, ailing map[switchboard.ToolID]health.State, serverInfo []byte, record RecordDecision) (*surface.Surface, error) {
 	d, err := s.decideRun(ctx, p, task, was, seen)
 	if err != nil {
 		return nil, err
 	}
-	// whileWaiting shows our own tools until a server has answered, or a person has connected one. A client that is
-	// refused would not come again by itself.
+	// whileWaiting shows our own tools until a server has answered, or a person has connected one.
 	whileWaiting := func(away lazyexpand.AwayServers) *surface.Surface {
 		instructions := lazyexpand.Instructions(nil, away, nil, nil, 0, s.Tokens.Count)
 		return surface.New(surface.Input{Own: []*switchboard.Tool{s.statusTool}, ServerInfo: serverInfo, Instructions: instructions})
 	}
 	t := s.Tenants[p.Tenant]
-	away := lazyexpand.AwayServers{Unconnected: t.awaitingConnection(seen.Unfit), Failed: s.failed(t, seen.Unfit)}
+	away := lazyexpand.AwayServers{Unconnected: t.awaitingConnection(ailing)}
 	if d.Err() != nil {
+		away.Failed = s.failed(t, ailing)
 		if away.Starting = t.OwnServers(s.Starting); len(away.Starting) > 0 {
 			return whileWaiting(away), &run.Waiting{Task: d.Task.ID, Servers: away.Starting}
 		}
@@ -486,24 +486,27 @@ func (s *State) bindTask(ctx context.Context, p switchboard.Principal, task swit
 		})
 	}
 	unmet, waits := errors.AsType[*switchboard.Error](err)
-	waits = waits && unmet.Code == switchboard.CodeUnmet && len(away.Unconnected)+len(away.Failed) > 0
-	if waits && len(away.Unconnected) > 0 {
-		unmet.Hint = fmt.Sprintf("a server may have it that demands a sign-in first; the operator connects it with: switchboard server connect %s", away.Unconnected[0])
+	if waits = waits && unmet.Code == switchboard.CodeUnmet && len(away.Unconnected)+len(away.Failed) > 0; waits {
+		unmet.Hint = hintOfAway(away, unmet.Hint)
 	}
 	if decided = record(t, d, err); err != nil {
 		err = switchboard.WithReceipt(err, decided().Receipt)
 	}
 	if told, ok := errors.AsType[*switchboard.Error](err); ok && waits {
-		waiting := &run.Waiting{Task: d.Task.ID, Unmet: told}
-		if len(away.Unconnected) == 0 { // else a person can do something
-			waiting.Failed = away.Failed
-		}
-		return whileWaiting(away), waiting
+		return whileWaiting(away), &run.Waiting{Task: d.Task.ID, Unmet: told} // a client that is refused would not come again
 	}
 	if err != nil {
 		return nil, err
 	}
 	return s.collapseDenied(ctx, p, shown), nil
+}
+
+// hintOfAway says which servers may meet a requirement later.
+func hintOfAway(away lazyexpand.AwayServers, otherwise string) string {
+	if len(away.Unconnected) > 0 {
+		return fmt.Sprintf("a server may have it that demands a sign-in first; the operator connects it with: switchboard server connect %s", away.Unconnected[0])
+	}
+	return fmt.Sprintf("a server may have it that has not answered: %s; Switchboard tries it again by itself; the operator sees why with: switchboard status; %s", away.Failed[0], otherwise)
 }
 
 // collapseDenied returns the surface without the expansions that policy denies now.

@@ -27,7 +27,7 @@ type ServerInstructions struct {
 type AwayServers struct {
 	Starting    []switchboard.ServerID
 	Unconnected []switchboard.ServerID // which a person has to connect first
-	Failed      []switchboard.ServerID // which do not answer, and have never answered
+	Failed      []switchboard.ServerID // which have failed, and of which no offer is known
 }
 
 // Instructions returns the text that a model reads when its client connects: which servers are behind Switchboard,
@@ -87,7 +87,7 @@ func introduction(servers []switchboard.ServerID, away AwayServers, groups []sur
 		fmt.Fprintf(&b, " A person has to sign in first for: %s. The operator runs: switchboard server connect %s. The list of tools changes after that.", joinServers(away.Unconnected), away.Unconnected[0])
 	}
 	if len(away.Failed) > 0 {
-		fmt.Fprintf(&b, " No answer from: %s. Switchboard tries again by itself, and the list of tools changes when there is one.", joinServers(away.Failed))
+		fmt.Fprintf(&b, " No answer from: %s. Switchboard tries again by itself, and the list of tools changes when they answer.", joinServers(away.Failed))
 	}
 	return b.String()
 }

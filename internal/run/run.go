@@ -621,7 +621,8 @@ func (g *Runs) beginGeneration() []*Run {
 }
 
 // ReplaceServers binds runs again that show lost servers. lost returns the lost servers of a surface. Other servers replace
-// them if possible, and the run stays with those. Leave notifies the watchers as Rebind does.
+// them if possible, and the run stays with those. It also binds those again that wait for servers of which none is starting, since another reason may
+// hold now. It notifies the watchers as Rebind does.
 func (g *Runs) ReplaceServers(ctx context.Context, lost func(*surface.Surface) []switchboard.ServerID) {
 	g.rebindLock.Lock()
 	defer g.rebindLock.Unlock()
@@ -633,23 +634,23 @@ type rebinding struct {
 	registry *Runs
 
 	skip    func(*Run) bool                               // reports whether the run needs no bind; called with the run's lock held
-	abandon func(*surface.Surface) []switchboard.ServerID // returns the servers that the run gives up; without any the run stays as it is
+	abandon func(*surface.Surface) []switchboard.ServerID // returns the servers that the run gives up; without any the run stays as it is, unless it waits long
 	pick    func(was, now view) view                      // returns the view to show
 }
 
-// judgeAgain is how long a run without the tools that policy could not judge is left as it is. A policy that fails each time costs
+// judgeAgain is how long a run without the tools that policy could not judge, or that waits long, is left as it is. A policy that fails each time costs
 // one bind in that time.
 const judgeAgain = time.Second
 
 // Refresh binds those runs again that may show another list although nothing else has changed: their tenant's policy
-// reads the clock, or it could not be evaluated at the last bind. It notifies the watchers as Rebind does. It is
+// reads the clock, or it could not be evaluated at the last bind, or they wait for servers of which none is starting. It notifies the watchers as Rebind does. It is
 // cheap for all other runs.
 func (g *Runs) Refresh(ctx context.Context, runs ...*Run) {
 	now := time.Now()
 	rebinding{registry: g, skip: func(r *Run) bool {
 		err, _ := errors.AsType[*switchboard.Error](r.Err())
 		failed := err != nil && err.Code == switchboard.CodePolicyFailed ||
-			r.PeekSurface().HasUnjudged() && now.Sub(r.binding.at) > judgeAgain
+			(r.PeekSurface().HasUnjudged() || waitsLong(r.Err())) && now.Sub(r.binding.at) > judgeAgain
 		return !failed && !r.AdditionEnded(now) && g.binder.Lasts(r.principal.Tenant) ||
 			r.binding.at.After(now) // a concurrent Refresh has bound it
 	}, pick: keepUnchanged}.bindAll(ctx, runs)
@@ -718,7 +719,7 @@ func (b rebinding) bindTenant(ctx context.Context, runs []*Run) {
 		left := was.abandoned
 		if b.abandon != nil {
 			lost := b.abandon(was.surface)
-			if len(lost) == 0 {
+			if len(lost) == 0 && !waitsLong(was.err) {
 				return
 			}
 			left = slices.Compact(slices.Sorted(slices.Values(slices.Concat(left, lost))))

@@ -31,6 +31,7 @@ type binder struct {
 	prev   *surface.Surface // of the last bind
 
 	starting []switchboard.ServerID
+	waits    bool // for servers that do not start
 	next     chan struct{}
 }
 
@@ -50,6 +51,9 @@ func (b *binder) Bind(_ context.Context, _ switchboard.Principal, _ switchboard.
 	b.prev = was.Surface
 	if b.err != nil && len(b.starting) > 0 {
 		return surface.New(surface.Input{}), &run.Waiting{Task: "browse", Servers: b.starting}
+	}
+	if unmet, ok := errors.AsType[*switchboard.Error](b.err); ok && b.waits {
+		return surface.New(surface.Input{}), &run.Waiting{Task: "browse", Unmet: unmet}
 	}
 	if b.err != nil {
 		return nil, b.err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -64,6 +65,34 @@ func TestATaskThatIsUnmetWhileServersStartIsBound(t *testing.T) {
 			if _, err := open(g, t.Context()); err == nil {
 				t.Error("no server is starting any more, and it is bound")
 			}
+		})
+	}
+}
+
+func TestARunThatWaitsForServersThatDoNotStartIsBoundAgainWhenHealthMovesAndWhenItIsUsed(t *testing.T) {
+	for name, again := range map[string]func(*run.Runs, *run.Run, context.Context){
+		"health moves": func(g *run.Runs, _ *run.Run, ctx context.Context) {
+			g.ReplaceServers(ctx, func(*surface.Surface) []switchboard.ServerID { return nil })
+		},
+		"it is used": func(g *run.Runs, r *run.Run, ctx context.Context) {
+			time.Sleep(2 * time.Second)
+			g.Refresh(ctx, r)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := &binder{err: errUnmet, waits: true}
+				g := registry(b)
+				r, err := g.Open(t.Context(), alice, "browse", "")
+				if err != nil || !errors.Is(r.Err(), errUnmet) {
+					t.Fatalf("it waits for a server, and is refused with %v; its calls with %v", err, r.Err())
+				}
+				b.set(nil, "read")
+				again(g, r, t.Context())
+				if r.Err() != nil || names(r) != "read " {
+					t.Errorf("it can be met, and shows %q, %v", names(r), r.Err())
+				}
+			})
 		})
 	}
 }

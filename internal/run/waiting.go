@@ -10,11 +10,10 @@ import (
 )
 
 // Waiting is the reason why a run shows only our own tools for now: a requirement of its task is unmet, and servers
-// that may meet it are starting, have failed before they offered anything, or need a connection that a person makes.
+// that may meet it are starting, need a connection that a person makes, or have failed before they offered anything.
 type Waiting struct {
 	Task    switchboard.TaskID
 	Servers []switchboard.ServerID // that are starting, sorted
-	Failed  []switchboard.ServerID // if none is starting, those that have failed, sorted
 	Unmet   *switchboard.Error     // the refusal if no server is starting
 }
 
@@ -25,28 +24,20 @@ func (w *Waiting) Error() string { return w.refusal().Error() }
 func (w *Waiting) Unwrap() error { return w.refusal() }
 
 func (w *Waiting) refusal() *switchboard.Error {
-	refuse := func(what string, servers []switchboard.ServerID, hint string) *switchboard.Error {
-		names := make([]string, len(servers))
-		for i, id := range servers {
-			names[i] = string(id)
-		}
-		return &switchboard.Error{
-			Code:       switchboard.CodeNoneHealthy,
-			Text:       "task " + string(w.Task) + " waits for servers that " + what + ": " + strings.Join(names, ", "),
-			Hint:       hint,
-			RetryAfter: 5 * time.Second,
-			Unsent:     true,
-		}
+	if len(w.Servers) == 0 {
+		return w.Unmet
 	}
-	switch {
-	case len(w.Servers) > 0:
-		return refuse("are still starting", w.Servers, "call again in a few seconds; the list of tools changes when they have answered")
-	case len(w.Failed) > 0:
-		e := refuse("do not answer", w.Failed, "Switchboard tries them again, and the list of tools changes when one answers; the operator sees why with: switchboard status")
-		e.Receipt = w.Unmet.Receipt
-		return e
+	names := make([]string, len(w.Servers))
+	for i, id := range w.Servers {
+		names[i] = string(id)
 	}
-	return w.Unmet
+	return &switchboard.Error{
+		Code:       switchboard.CodeNoneHealthy,
+		Text:       "task " + string(w.Task) + " waits for servers that are still starting: " + strings.Join(names, ", "),
+		Hint:       "call again in a few seconds; " + "the list of tools changes when they have answered",
+		RetryAfter: 5 * time.Second,
+		Unsent:     true,
+	}
 }
 
 // IsStarting reports whether err is, or wraps, a Waiting for servers that are starting.
@@ -60,6 +51,9 @@ func isWaiting(err error) bool {
 	_, ok := errors.AsType[*Waiting](err)
 	return ok
 }
+
+// waitsLong reports whether err is, or wraps, a Waiting for servers of which none is starting.
+func waitsLong(err error) bool { return isWaiting(err) && !IsStarting(err) }
 
 // ListPatience is how long the first lists of a run wait for servers that are starting. Some clients list once and
 // never again. No known client times out within ListPatience.

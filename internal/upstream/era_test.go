@@ -129,7 +129,7 @@ func TestAServerOverHTTPThatIsSilentAtFirstIsTakenForWhatItAnswersThen(t *testin
 				}
 				return false
 			})
-			f := openFleet(t, Options{}, site.server())
+			f := openFleet(t, Options{StartDeadline: time.Minute}, site.server())
 			f.Ready(t.Context())
 			if s := status(t, f, "one"); s.Era != tt.era || s.State != StateReady || s.LastFailure != nil {
 				t.Errorf("era %q, %s: %+v; want era %q, ready", s.Era, s.State, s.LastFailure, tt.era)

@@ -80,7 +80,7 @@ func gateways(t *testing.T, era string, late *wait.Lateness) string {
 // hasSettled reports whether a switchboard's server has answered before patience ended. Until it has, a list
 // has only the tool that says so.
 func hasSettled(front string) (bool, error) {
-	for began := time.Now(); time.Since(began) < patience; {
+	for began := time.Now(); time.Since(began) < patience; time.Sleep(wait.Pause(time.Since(began), 0)) {
 		list, err := listTools(front)
 		if err != nil || !strings.HasPrefix(list, `{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"switchboard_status"`) {
 			return err == nil, err
@@ -89,8 +89,11 @@ func hasSettled(front string) (bool, error) {
 	return false, nil
 }
 
+// silence is how long Switchboard waits for the answer to server/discover.
+const silence = 5 * time.Second
+
 // tap is a server in front of one, and tells when a GET has its answer. It adds to late that a modern
-// server was asked as a legacy one is: Switchboard does so if server/discover has no answer in time.
+// server was asked as a legacy one is, after a silence.
 func tap(t *testing.T, behind, era string, late *wait.Lateness) (string, <-chan struct{}) {
 	target, err := url.Parse(behind)
 	if err != nil {
@@ -100,9 +103,10 @@ func tap(t *testing.T, behind, era string, late *wait.Lateness) (string, <-chan 
 	listens := make(chan struct{})
 	tell := sync.OnceFunc(func() { close(listens) })
 	root := &url.URL{Scheme: target.Scheme, Host: target.Host}
+	first := sync.OnceValue(time.Now) // request
 	s := httptest.NewServer(whole(&httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
-			if era == modern && r.In.Header.Get("Mcp-Protocol-Version") == "" {
+			if time.Since(first()) >= silence*9/10 && era == modern && r.In.Header.Get("Mcp-Protocol-Version") == "" {
 				late.Add("%s: a request as to a legacy server", behind)
 			}
 			r.SetURL(root)

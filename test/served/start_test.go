@@ -116,11 +116,9 @@ func TestFirstMinutes2AServerThatFailsIsNamedAndItsToolsComeWhenItAnswers(t *tes
 			begin(t, dir, "web", "well")
 			begin(t, dir, "files", "ill")
 			for _, tool := range []string{"read_file", "fetch"} {
-				rig.Eventually(t, "a call of "+tool+" says that files does not answer", func() string {
-					if m, _ := s.Ask(t, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":{}}`, tool)); m.Error == nil || code(m) != "SB-ROUT-001" || !strings.Contains(m.Error.Message, "do not answer: files") {
-						return string(m.Raw)
-					}
-					return ""
+				rig.Eventually(t, "a call of "+tool+" says that the requirement is unmet, and that files has not answered", func() string {
+					m, _ := s.Ask(t, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":{}}`, tool))
+					return rig.ReasonUnless(rig.Code(m) == "SB-CAP-004" && strings.Contains(string(m.Error.Data), "has not answered: files"), string(m.Raw))
 				})
 			}
 			if got := rig.ListNames(t, s); !slices.Equal(got, []string{"switchboard_status"}) {
@@ -150,10 +148,10 @@ func TestAClientIsWelcomeWhileItsOnlyServerIsAwayAndHearsWhenItIsThere(t *testin
 			if got := rig.ListNames(t, s); !slices.Equal(got, []string{"switchboard_status"}) {
 				t.Errorf("it lists %q", got)
 			}
-			m, _ := s.Ask(t, "tools/call", `{"name":"switchboard_status","arguments":{}}`)
-			if !strings.Contains(string(m.Result), "do not answer: notes") {
-				t.Errorf("the status does not name the server that is away: %s", m.Raw)
-			}
+			rig.Eventually(t, "the status names the server that is away", func() string {
+				m, _ := s.Ask(t, "tools/call", `{"name":"switchboard_status","arguments":{}}`)
+				return rig.ReasonUnless(strings.Contains(string(m.Result), "has not answered: notes"), string(m.Raw))
+			})
 			l, err := net.Listen("tcp", addr)
 			if err != nil {
 				t.Fatal(err)

@@ -34,8 +34,9 @@ const (
 	// looks is how often Switchboard looks during ProbeSilence whether the server has read the request.
 	looks = 8
 
-	// Over HTTP, a server that accepts the request is up.
-	probeTimeout = 5 * time.Second
+	// Over HTTP, a server that accepts the request is up. One that was silent and may be modern all the same has longer.
+	probeTimeout     = 5 * time.Second
+	lateProbeTimeout = 20 * time.Second
 )
 
 // An EraMemory remembers the era of a server across connections.
@@ -264,10 +265,15 @@ func greetHTTP(ctx context.Context, l *Link, w *httpPort, known *EraMemory) (Hel
 	if err != nil && !LeavesEraOpen(err) {
 		if silent && AsError(err).Kind != KindSilent {
 			// It answers, but not initialize: it may be a modern server that was slow to start.
+			version, session := w.endpoint.State()
 			w.endpoint.SetSession("")
-			if h, again := discoverHTTP(ctx, l, w, known); again == nil {
+			again, cancel := context.WithTimeout(ctx, lateProbeTimeout)
+			defer cancel()
+			if h, err := discoverHTTP(again, l, w, known); err == nil {
 				return h, nil
 			}
+			w.endpoint.SetVersion(version)
+			w.endpoint.SetSession(session)
 		}
 		known.setEra("") // the server may have changed: probe next time
 	}
