@@ -1,7 +1,6 @@
 package served_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -226,15 +225,4 @@ func TestFirstMinutes2TheImplicitTaskListsWhatIsThereAndTellsOfTheRest(t *testin
 	if got := rig.ListNames(t, s); !slices.Equal(got, []string{"read_file", "fetch"}) && !slices.Equal(got, []string{"fetch", "read_file"}) {
 		t.Errorf("it lists %q", got)
 	}
-}
-
-// code is the code of Switchboard's own with which m was refused.
-func code(m rig.Message) string {
-	var data struct {
-		Code string `json:"code"`
-	}
-	if m.Error != nil {
-		_ = json.Unmarshal(m.Error.Data, &data) // or it has none
-	}
-	return data.Code
 }
