@@ -52,7 +52,7 @@ func isWaiting(err error) bool {
 	return ok
 }
 
-// waitsLong reports whether err is, or wraps, a Waiting for servers of which none is starting.
+// waitsLong reports whether the run with this error waits, and no server is starting.
 func waitsLong(err error) bool { return isWaiting(err) && !IsStarting(err) }
 
 // ListPatience is how long the first lists of a run wait for servers that are starting. Some clients list once and

@@ -2,6 +2,7 @@ package served_test
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/test/fakeserver"
@@ -169,6 +171,29 @@ func TestAClientIsWelcomeWhileItsOnlyServerIsAwayAndHearsWhenItIsThere(t *testin
 				t.Errorf("the call: %s", m.Raw)
 			}
 		})
+	}
+}
+
+func TestAServerOverHTTPThatIsSlowToAnswerItsFirstRequestServesItsClients(t *testing.T) {
+	t.Parallel()
+	fake := fakeserver.New([]string{"modern", fmt.Sprintf(rig.Tool, "note")})
+	var asked atomic.Bool
+	slow := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked.CompareAndSwap(false, true) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			<-r.Context().Done() // longer than Switchboard waits for it
+			return
+		}
+		fake.ServeHTTP(w, r)
+	}))
+	t.Cleanup(slow.Close)
+	s := rig.Stdio(t, rig.LayOut(t, rig.Fakes(fmt.Sprintf("notes: {transport: http, url: %q}", slow.URL+"/mcp"))), false)
+	rig.Eventually(t, "the tool is listed", func() string {
+		got := rig.ListNames(t, s)
+		return rig.ReasonUnless(slices.Equal(got, []string{"note"}), fmt.Sprint(got))
+	})
+	if m, _ := s.Ask(t, "tools/call", `{"name":"note","arguments":{}}`); m.Error != nil {
+		t.Errorf("the call: %s", m.Raw)
 	}
 }
 
