@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strconv"
 	"sync/atomic"
-	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
@@ -22,7 +21,7 @@ const maxAttempts = 3
 //
 // A call moves only if it provably never reached a server, because that is not fit or a budget is used up, or if its tool's contract says that a repetition is
 // harmless and the failure is the server's own. The retry budget limits the moves of the second kind. A tool's answer
-// is final, even an error.
+// is final, even an error. A call that no fit equivalent can take goes to its own server, like a call without equivalents.
 func (m *Monitor) Fallback(next switchboard.Caller) switchboard.Caller {
 	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 		s := m.server(c.Server)
@@ -45,6 +44,11 @@ func (m *Monitor) callInOrder(ctx context.Context, s *serverMonitor, c *switchbo
 	heard := &relayedSoFar{notify: c.Notify}
 	sent := 0
 	fail := func() (switchboard.Result, error) {
+		if first == nil { // no fit equivalent takes the arguments
+			own := *c
+			own.Equivalents = nil
+			return next.Call(ctx, &own)
+		}
 		if len(tried) > 1 {
 			c.Trail.Tried(tried) // all of them, because none is the one that answered
 		}
@@ -115,9 +119,6 @@ func failedAtServer(e *switchboard.Error) bool {
 
 // finalError returns the error for the caller. Its cause, for the log, lists the attempts.
 func finalError(first error, tried []switchboard.Attempt) error {
-	if first == nil { // no tool was fit and accepted the arguments
-		first = notFit("neither the tool's server nor another that does the same is fit to serve", time.Time{})
-	}
 	own, ok := errors.AsType[*switchboard.Error](first)
 	if !ok || len(tried) < 2 {
 		return first

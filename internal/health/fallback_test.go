@@ -160,6 +160,31 @@ func TestAMovedCallHasTheArgumentsOfTheEquivalent(t *testing.T) {
 	})
 }
 
+func TestACallThatNoEquivalentCanTakeIsACallWithoutEquivalents(t *testing.T) {
+	law.Hold(t, law.NeverTwice)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a", "b", "c")
+		w.ReportLink("a", true, health.Cause{})
+		w.ReportLink("a", false, health.Cause{Stage: "serve", Message: "it has ended", Gone: true})
+		if got := w.told(); got != "a lost" {
+			t.Fatal(got)
+		}
+		c := callOf(stateful, "a", "b", "c")
+		for i := range c.Equivalents {
+			c.Equivalents[i].Params = func([]byte) ([]byte, error) { return nil, errors.New("it has no such argument") }
+		}
+		misfit := &switchboard.Error{Code: switchboard.CodeBadArguments, Text: "they do not fit", Unsent: true}
+		var went []string
+		_, err := w.Fallback(switchboard.CallerFunc(func(_ context.Context, c *switchboard.Call) (switchboard.Result, error) {
+			went = append(went, fmt.Sprint(c.Server, c.Attempt, c.NoWait, len(c.Equivalents)))
+			return switchboard.Result{}, misfit
+		})).Call(t.Context(), c)
+		if got := fmt.Sprint(went); got != "[a0 false 0]" || !errors.Is(err, error(misfit)) {
+			t.Errorf("%v after %s", err, got)
+		}
+	})
+}
+
 func TestTheLogListsTheAttemptsOfAMovedCall(t *testing.T) {
 	var log bytes.Buffer
 	m := health.New(health.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})

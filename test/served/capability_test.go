@@ -142,6 +142,9 @@ func TestAContractsToolsAreTheSameFromAnyServer(t *testing.T) {
 					if got, want := readFile(t, s, `{"path":"a.txt","head":3}`), received[other]; got != want {
 						t.Errorf("after the move %s received %s, want %s", other, got, want)
 					}
+					if m, _ := s.Ask(t, "tools/call", `{"name":"read_file","arguments":{"path":"a","lines":1}}`); rig.Code(m) != "SB-CAP-003" {
+						t.Errorf("CO-04: an unknown argument after the move: %s", m.Raw)
+					}
 					list, _ := s.Ask(t, "tools/list", `{}`)
 					if key := fmt.Sprint("session ", i); !sameList(string(list.Raw), lists[key]) {
 						t.Errorf("%s: after the move the list is\n%s, and before it was\n%s", key, list.Raw, lists[key])
