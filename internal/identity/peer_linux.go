@@ -77,7 +77,7 @@ func findSocketInTable(from, to netip.AddrPort) (uid int, inode string, err erro
 // the byte order of the machine, and the port.
 func matchesAddress(text string, want netip.AddrPort) bool {
 	address, port, _ := strings.Cut(text, ":")
-	if n, err := strconv.ParseUint(port, 16, 16); err != nil || uint16(n) != want.Port() {
+	if n, err := strconv.ParseUint(port, 16, 16); err != nil || uint16(n) != want.Port() || len(port) != len("1CFC") {
 		return false
 	}
 	raw, err := hex.DecodeString(address)

@@ -50,6 +50,7 @@ func FuzzALineOfTheKernelIsReadOrRefused(f *testing.F) {
 	f.Add("0100007F:1CFC")
 	f.Add("00000000000000000000000001000000:1CFC")
 	f.Add("0000000000000000FFFF00000100007F:0050")
+	f.Add("0100007F:01CFC")
 	f.Add(":")
 	f.Add("zz:1")
 	f.Fuzz(func(t *testing.T, text string) {
