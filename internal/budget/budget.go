@@ -77,17 +77,18 @@ func (b *Book) ChargeFor(c *switchboard.Call, now time.Time) (*AttemptCharge, er
 	if err != nil {
 		return nil, err
 	}
-	charge := &AttemptCharge{Price: cost, Group: Group(c.Principal.Tenant)}
-	if c.Tool.Price != nil {
-		charge.Reported = c.Tool.Price.Reported
-	}
+	var lines []ChargeLine
 	for _, m := range matching {
 		if m.Calls || cost > 0 { // an account of money has nothing to say about a free call, even if it is used up
-			charge.Lines = append(charge.Lines, lineOf(m, c, cost, now))
+			lines = append(lines, lineOf(m, c, cost, now))
 		}
 	}
-	if cost == 0 && len(charge.Lines) == 0 {
+	if cost == 0 && len(lines) == 0 {
 		return nil, nil
+	}
+	charge := &AttemptCharge{Price: cost, Group: Group(c.Principal.Tenant), Lines: lines}
+	if c.Tool.Price != nil {
+		charge.Reported = c.Tool.Price.Reported
 	}
 	return charge, nil
 }
