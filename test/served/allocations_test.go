@@ -26,8 +26,8 @@ func TestACallAllocatesLittle(t *testing.T) {
 		name, tool, constraints string
 		most                    int
 	}{
-		{"a call that reads", `{"name":"first","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}`, "readonly", 72},
-		{"a call with an effect", `{"name":"first","inputSchema":{"type":"object"}}`, "", 102},
+		{"a call that reads", `{"name":"first","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}`, "readonly", 62},
+		{"a call with an effect", `{"name":"first","inputSchema":{"type":"object"}}`, "", 92},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

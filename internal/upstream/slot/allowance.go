@@ -50,7 +50,7 @@ type Allowance struct {
 	total   TimeLimit // never starts again
 
 	mu             sync.Mutex
-	timer          *time.Timer
+	timer          *time.Timer   // nil until the call is watched
 	silenceLeft    time.Duration // left of silence at countedAt
 	totalLeft      time.Duration // left of total at countedAt
 	countedAt      time.Time
@@ -66,6 +66,7 @@ type end struct {
 	parent context.Context // of the call
 	why    error           // set once the time has ended for another reason than parent
 	call   func()          // what OnEnd was given
+	forget func() bool     // stops the watch of parent for call; nil while there is none
 
 	// ctx and cancel are nil until Context is called. Most calls need no context of their own, and it costs as much as
 	// the rest of the allowance.
@@ -76,11 +77,48 @@ type end struct {
 // ErrNotTaken ends a call if its client does not take the notifications.
 var ErrNotTaken = errors.New("the client does not read the notifications of the call")
 
-// NewAllowance limits the time of a call of c that counts in g. The call ends with ctx too.
+// NewAllowance limits the time of a call of c that counts in g. The call ends with ctx too. OnEnd may tell that late, but
+// less than 2*watchAge after the call began.
 func NewAllowance(ctx context.Context, quiet, all TimeLimit, g *Gate, c CallKey) *Allowance {
 	a := &Allowance{end: end{parent: ctx}, gate: g, caller: c, silence: quiet, total: all, silenceLeft: quiet.Time, totalLeft: all.Time, countedAt: time.Now()}
-	a.timer = time.AfterFunc(min(a.silenceLeft, a.totalLeft), a.checkExpiry)
+	if min(quiet.Time, all.Time) < 2*watchAge {
+		a.watch()
+	} else {
+		g.young.add(a)
+	}
 	return a
+}
+
+// watch starts the timer of the call and the watch for the end of its client, unless the call is over.
+func (a *Allowance) watch() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.watchLocked()
+}
+
+// watchLocked is watch for a caller that holds a.mu.
+func (a *Allowance) watchLocked() {
+	if a.timer != nil || a.end.why != nil {
+		return
+	}
+	a.countDown()
+	a.timer = time.AfterFunc(max(min(a.silenceLeft, a.totalLeft), 0), a.checkExpiry)
+	a.end.watchParent()
+}
+
+// watchParent calls e.call when the parent ends. The caller holds the Allowance's mu.
+func (e *end) watchParent() {
+	if e.call != nil && e.forget == nil {
+		e.forget = context.AfterFunc(e.parent, e.call)
+	}
+}
+
+// forgetCall forgets what OnEnd was given. The caller holds the Allowance's mu.
+func (e *end) forgetCall() {
+	if e.forget != nil {
+		e.forget()
+	}
+	e.call, e.forget = nil, nil
 }
 
 // Context returns a context that ends with the time of the call. Its cause says why.
@@ -106,18 +144,23 @@ func (a *Allowance) Ended() bool {
 // OnEnd calls f on a goroutine of its own when the time of the call ends, at most twice. It replaces an earlier f.
 // After stop it does not begin to call f.
 func (a *Allowance) OnEnd(f func()) (stop func()) {
-	forgetParent := context.AfterFunc(a.end.parent, f)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.end.call = f; a.end.why != nil {
+	a.end.forgetCall()
+	a.end.call = f
+	if a.timer != nil || a.end.parent.Err() != nil {
+		a.end.watchParent()
+	}
+	if a.end.why != nil {
 		go f()
 	}
-	return func() {
-		forgetParent()
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.end.call = nil
-	}
+	return a.stopOnEnd
+}
+
+func (a *Allowance) stopOnEnd() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.end.forgetCall()
 }
 
 // checkExpiry ends the call if one of its times has passed.
@@ -217,9 +260,11 @@ func (a *Allowance) freeSlotLocked() {
 
 // Close releases the context and the slot of the call.
 func (a *Allowance) Close() {
-	a.timer.Stop()
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.timer != nil {
+		a.timer.Stop()
+	}
 	a.endLocked(context.Canceled) // nothing waits for the end any more
 	a.ended = true
 	a.freeSlotLocked()
@@ -230,7 +275,9 @@ func (a *Allowance) Pause() (resume func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.openQuestions == 0 {
-		a.timer.Stop()
+		if a.watchLocked(); a.timer != nil {
+			a.timer.Stop()
+		}
 		a.countDown()
 		a.freeSlotLocked()
 	}

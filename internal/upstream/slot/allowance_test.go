@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -197,7 +198,9 @@ func TestTheEndOfACallIsReportedWhateverEndsIt(t *testing.T) {
 		calls bool
 	}{
 		"its time passes":                       {func(func(), *Allowance) { time.Sleep(2 * time.Minute) }, true},
-		"its client cancels":                    {func(cancel func(), _ *Allowance) { cancel() }, true},
+		"its client cancels":                    {func(cancel func(), _ *Allowance) { cancel(); time.Sleep(2 * watchAge) }, true},
+		"its client cancels later":              {func(cancel func(), _ *Allowance) { time.Sleep(2 * watchAge); cancel() }, true},
+		"its client has cancelled before":       {nil, true},
 		"it has its answer, and is closed":      {func(_ func(), a *Allowance) { a.Close() }, false},
 		"nothing ends it before the stop":       {func(func(), *Allowance) {}, false},
 		"its time has passed before the report": {nil, true},
@@ -211,7 +214,11 @@ func TestTheEndOfACallIsReportedWhateverEndsIt(t *testing.T) {
 				limit := TimeLimit{"quiet", time.Minute, true}
 				a := NewAllowance(parent, limit, limit, g, CallKey{})
 				defer a.Close()
-				if tt.end == nil {
+				switch {
+				case tt.end != nil:
+				case strings.HasSuffix(name, "cancelled before"):
+					cancel()
+				default:
 					time.Sleep(2 * time.Minute)
 				}
 				called := false
@@ -234,6 +241,51 @@ func TestTheEndOfACallIsReportedWhateverEndsIt(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestOnlyACallThatIsNotOverSoonIsWatched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &Gate{}
+		begin := func() *Allowance {
+			limit := TimeLimit{"quiet", time.Minute, true}
+			a := NewAllowance(t.Context(), limit, limit, g, CallKey{})
+			a.OnEnd(func() {})
+			return a
+		}
+		short := begin()
+		time.Sleep(watchAge / 2)
+		long := begin()
+		short.Close()
+		time.Sleep(2 * watchAge)
+		synctest.Wait()
+		if short.timer != nil || long.timer == nil || long.end.forget == nil {
+			t.Error("the short call is watched, or the long one is not")
+		}
+		long.Close()
+		time.Sleep(2 * watchAge)
+		synctest.Wait()
+		if w := &g.young; w.timer != nil || w.older != nil || w.younger != nil {
+			t.Errorf("without calls it still looks: %+v", w)
+		}
+		again := begin()
+		defer again.Close()
+		time.Sleep(2 * watchAge)
+		synctest.Wait()
+		if again.timer == nil {
+			t.Error("a call after a pause is not watched")
+		}
+	})
+}
+
+func TestACallWithLittleTimeEndsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, a := allowanceFor(t.Context(), watchAge/2)
+		defer a.Close()
+		began := time.Now()
+		if <-ctx.Done(); time.Since(began) != watchAge/2 {
+			t.Errorf("it ended after %s", time.Since(began))
+		}
+	})
 }
 
 // BenchmarkAllowance is the allowance of a call that ends in time, and waits for its end as a round trip does.

@@ -68,6 +68,7 @@ type Gate struct {
 	queued     int          // in all queues
 	lastNumber int          // of the last turn
 	counts     map[shareHolder]shareCount
+	young      watchlist
 }
 
 // A turnQueue has the waiting calls of one caller, oldest first.
