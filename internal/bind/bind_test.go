@@ -124,10 +124,10 @@ func TestATaskThatCannotBeMetWaitsForServersThatFailedBeforeTheyOfferedAnything(
 		was    run.Before
 		hint   string // what the refusal of a call says if the task waits
 	}{
-		{"out of service", []switchboard.ServerID{"a"}, map[switchboard.ToolID]health.State{b: health.Quarantine}, run.Before{}, "has not answered: b; "},
-		{"both", nil, map[switchboard.ToolID]health.State{b: health.Lost, a: health.Probation}, run.Before{}, "has not answered: a; "},
-		{"out of service, for a run that showed it", []switchboard.ServerID{"a"}, map[switchboard.ToolID]health.State{b: health.Quarantine}, run.Before{Surface: bound}, "has not answered: b; "},
-		{"just healthy, and its offer is not read yet", []switchboard.ServerID{"a"}, nil, run.Before{}, "has not answered: b; "},
+		{"out of service", []switchboard.ServerID{"a"}, map[switchboard.ToolID]health.State{b: health.Quarantine}, run.Before{}, "may have it: b; "},
+		{"both", nil, map[switchboard.ToolID]health.State{b: health.Lost, a: health.Probation}, run.Before{}, "may have it: a, b; "},
+		{"out of service, for a run that showed it", []switchboard.ServerID{"a"}, map[switchboard.ToolID]health.State{b: health.Quarantine}, run.Before{Surface: bound}, "may have it: b; "},
+		{"just healthy, and its offer is not read yet", []switchboard.ServerID{"a"}, nil, run.Before{}, "may have it: b; "},
 		{"another needs a connection, which a person can make", nil, map[switchboard.ToolID]health.State{a: health.NeedsConnection, b: health.Quarantine}, run.Before{}, "switchboard server connect a"},
 		{"what it has is known", []switchboard.ServerID{"a", "b"}, map[switchboard.ToolID]health.State{b: health.Quarantine}, run.Before{}, ""},
 		{"an operator has taken it out of service", []switchboard.ServerID{"a"}, map[switchboard.ToolID]health.State{b: health.Disabled}, run.Before{}, ""},

@@ -506,7 +506,7 @@ func hintOfAway(away lazyexpand.AwayServers, otherwise string) string {
 	if len(away.Unconnected) > 0 {
 		return fmt.Sprintf("a server may have it that demands a sign-in first; the operator connects it with: switchboard server connect %s", away.Unconnected[0])
 	}
-	return fmt.Sprintf("a server may have it that has not answered: %s; Switchboard tries it again by itself; the operator sees why with: switchboard status; %s", away.Failed[0], otherwise)
+	return fmt.Sprintf("no answer yet from servers that may have it: %s; Switchboard tries them again by itself; the operator sees why with: switchboard status; %s", lazyexpand.JoinServers(away.Failed), otherwise)
 }
 
 // collapseDenied returns the surface without the expansions that policy denies now.

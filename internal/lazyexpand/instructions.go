@@ -67,7 +67,7 @@ func introduction(servers []switchboard.ServerID, away AwayServers, groups []sur
 	var b strings.Builder
 	b.WriteString("Switchboard is one server in front of others")
 	if len(servers) > 0 {
-		b.WriteString(": " + joinServers(servers))
+		b.WriteString(": " + JoinServers(servers))
 	}
 	b.WriteString(".")
 	switch {
@@ -81,19 +81,19 @@ func introduction(servers []switchboard.ServerID, away AwayServers, groups []sur
 		b.WriteString(" Call their tools by the names in the list of tools.")
 	}
 	if len(away.Starting) > 0 {
-		fmt.Fprintf(&b, " Still starting: %s. The list of tools changes when they have answered.", joinServers(away.Starting))
+		fmt.Fprintf(&b, " Still starting: %s. The list of tools changes when they have answered.", JoinServers(away.Starting))
 	}
 	if len(away.Unconnected) > 0 {
-		fmt.Fprintf(&b, " A person has to sign in first for: %s. The operator runs: switchboard server connect %s. The list of tools changes after that.", joinServers(away.Unconnected), away.Unconnected[0])
+		fmt.Fprintf(&b, " A person has to sign in first for: %s. The operator runs: switchboard server connect %s. The list of tools changes after that.", JoinServers(away.Unconnected), away.Unconnected[0])
 	}
 	if len(away.Failed) > 0 {
-		fmt.Fprintf(&b, " No answer from: %s. Switchboard tries again by itself, and the list of tools changes when they answer.", joinServers(away.Failed))
+		fmt.Fprintf(&b, " No answer from: %s. Switchboard tries again by itself, and the list of tools changes when they answer.", JoinServers(away.Failed))
 	}
 	return b.String()
 }
 
-// joinServers joins the ids, at most maxNamed of them.
-func joinServers(ids []switchboard.ServerID) string {
+// JoinServers joins the ids, at most maxNamed of them.
+func JoinServers(ids []switchboard.ServerID) string {
 	names := make([]string, 0, min(len(ids), maxNamed))
 	for _, id := range ids[:min(len(ids), maxNamed)] {
 		names = append(names, string(id))
