@@ -60,6 +60,10 @@ func TestAnEraIsFoundFromWhateverAServerAnswers(t *testing.T) {
 		{"503", plain(503), "", "503 Service"},
 		{"302", plain(302), "", "302 Found: redirects are not followed"},
 		{"308", plain(308), "", "308 Permanent Redirect: redirects are not followed"},
+		{"307 to an address", func(w http.ResponseWriter, _ *msg) {
+			w.Header().Set("Location", "http://127.0.0.1/mcp/?key=s3cret")
+			w.WriteHeader(307)
+		}, "", "redirects are not followed; configure the address that it names: http://127.0.0.1/mcp/"},
 		{"result of a modern server", result(modernHello), link.EraModern, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -83,7 +87,7 @@ func TestAnEraIsFoundFromWhateverAServerAnswers(t *testing.T) {
 			if ok := s.State == StateReady; ok != (tt.fails == "") {
 				t.Errorf("%s: %+v", s.State, s.LastFailure)
 			}
-			if tt.fails != "" && (s.LastFailure == nil || !strings.Contains(s.LastFailure.Message, tt.fails)) {
+			if tt.fails != "" && (s.LastFailure == nil || !strings.Contains(s.LastFailure.Message, tt.fails) || strings.Contains(s.LastFailure.Message, "s3cret")) {
 				t.Errorf("failure %+v, want %q", s.LastFailure, tt.fails)
 			}
 			if n := len(site.requests("initialize")); n > 1 || n == 0 && tt.era == link.EraLegacy {

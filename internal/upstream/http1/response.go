@@ -202,7 +202,7 @@ func IsText[T string | []byte](b T) bool {
 
 // knownHeader returns the canonical name of a header that we use, or "".
 func knownHeader(name []byte) string {
-	for _, k := range [...]string{"Content-Length", "Content-Type", "Connection", "Transfer-Encoding", "Content-Encoding", "Mcp-Session-Id", "Retry-After", "Www-Authenticate"} {
+	for _, k := range [...]string{"Content-Length", "Content-Type", "Connection", "Transfer-Encoding", "Content-Encoding", "Mcp-Session-Id", "Retry-After", "Www-Authenticate", "Location"} {
 		if len(k) == len(name) && strings.EqualFold(k, string(name)) {
 			return k
 		}

@@ -280,7 +280,7 @@ func (w *httpPort) postAndWait(ctx context.Context, message []byte) error {
 	defer resp.Body.Close() //nolint:errcheck // it was only read
 	_, _ = io.CopyN(io.Discard, resp.Body, MaxErrorBody)
 	if resp.StatusCode/100 != 2 {
-		return statusError(resp)
+		return w.link.statusError(resp)
 	}
 	return nil
 }

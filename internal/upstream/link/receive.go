@@ -9,10 +9,12 @@ import (
 	"mime"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/upstream/endpoint"
 	"github.com/summit-switchboard/switchboard/internal/upstream/frame"
+	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 	"github.com/summit-switchboard/switchboard/internal/upstream/task"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -67,7 +69,7 @@ func (w *httpPort) readAnswer(f *Request, resp *http.Response) error {
 
 // readRefusal reads a response with a status other than 2xx.
 func (w *httpPort) readRefusal(f *Request, resp *http.Response) error {
-	e := statusError(resp)
+	e := w.link.statusError(resp)
 	if resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {
 		return e
 	}
@@ -113,8 +115,8 @@ func (w *httpPort) sessionForgotten(f *Request) bool {
 	return ping.response.status == http.StatusBadRequest && len(ping.response.answer.ID) == 0
 }
 
-// statusError returns the error for a status other than 2xx.
-func statusError(resp *http.Response) *ExchangeError {
+// statusError returns the error for a status other than 2xx. Its text goes to the log and to operators.
+func (l *Link) statusError(resp *http.Response) *ExchangeError {
 	e := Errorf(KindRefused, true, "it answered with HTTP status %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
 	e.Status = resp.StatusCode
 	switch code := resp.StatusCode; {
@@ -124,6 +126,9 @@ func statusError(resp *http.Response) *ExchangeError {
 		e.Kind = KindBroken
 	case code/100 == 3:
 		e.Text += ": redirects are not followed; configure the address that it names"
+		if to, _, _ := strings.Cut(resp.Header.Get("Location"), "?"); to != "" { // a query may have secrets
+			e.Text += ": " + l.mask.Line([]byte(to), mask.MaxQuoted, true)
+		}
 	case code == http.StatusUnauthorized || code == http.StatusForbidden:
 		e.Text += ": check the credentials in its headers"
 	}
@@ -297,5 +302,5 @@ func (w *httpPort) openStream(ctx context.Context, last string, demands bool) (*
 	if resp.StatusCode/100 == 2 {
 		return nil, Errorf(KindRefused, true, "it answered a request for a stream, but not with a stream")
 	}
-	return nil, statusError(resp)
+	return nil, w.link.statusError(resp)
 }

@@ -202,7 +202,7 @@ func (p *ssePort) checkAccepted(f *Request, resp *http.Response) error {
 		e.Status = resp.StatusCode
 		return e
 	}
-	return statusError(resp)
+	return p.link.statusError(resp)
 }
 
 // ShutDown implements Port. No pending request can be answered any more.
