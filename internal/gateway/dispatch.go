@@ -194,8 +194,8 @@ func (d *dispatcher) answerInitialize(ctx context.Context, q *clientRequest) rpc
 	return d.describeSelf(ctx, q)
 }
 
-// discoverPatience is how long server/discover waits for the servers' declarations. Clients that
-// get no answer soon assume that we speak the other era.
+// discoverPatience is how long initialize and server/discover wait for what the servers declare and say of themselves.
+// Clients that get no answer soon assume that we speak the other era.
 const discoverPatience = time.Second
 
 // describeSelf answers with the capabilities of Switchboard and of the run's servers.
@@ -210,6 +210,7 @@ func (d *dispatcher) describeSelf(ctx context.Context, q *clientRequest) rpcAnsw
 	if err != nil {
 		return a // the client's next request gets the reason
 	}
+	d.runs.AwaitInstructions(ctx, r)
 	s := r.Surface()
 	var edits []wire.Edit
 	own, _ := wire.Field(a.result, "capabilities")

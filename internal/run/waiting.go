@@ -63,21 +63,19 @@ const ListPatience = 8 * time.Second
 // done. It stops waiting ListPatience after the run's first such wait began, and later lists do not wait.
 func (g *Runs) AwaitOffers(ctx context.Context, r *Run) {
 	defer r.listed.Store(true) // the caller lists next
-	starting, next := g.binder.Starting(r.principal.Tenant)
-	if len(starting) == 0 {
+	g.AwaitInstructions(ctx, r)
+}
+
+// AwaitInstructions is called before a client gets the instructions of the run's servers, which most clients read only
+// once. It waits as AwaitOffers does, and both have ListPatience together.
+func (g *Runs) AwaitInstructions(ctx context.Context, r *Run) {
+	if starting, _ := g.binder.Starting(r.principal.Tenant); len(starting) == 0 {
 		return
 	}
 	r.listDeadline.CompareAndSwap(0, time.Now().Add(ListPatience).UnixNano())
 	ctx, cancel := context.WithDeadline(ctx, time.Unix(0, r.listDeadline.Load()))
 	defer cancel()
-	for len(starting) > 0 {
-		select {
-		case <-next:
-		case <-ctx.Done():
-			return
-		}
-		starting, next = g.binder.Starting(r.principal.Tenant)
-	}
+	g.AwaitServers(ctx, r, func() bool { return false })
 }
 
 // NextOffers returns a channel that is closed after servers of g have answered, or the configuration has changed, and the runs are bound again.
