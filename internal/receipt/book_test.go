@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -505,6 +507,38 @@ func TestReceiptsThatCallersWriteReachACheckpoint(t *testing.T) {
 			t.Errorf("%+v, %v", got, err)
 		}
 	})
+}
+
+func TestWithoutAnAnchorTheLogKeepsCheckpoints(t *testing.T) {
+	for name, tt := range map[string]struct {
+		anchor io.Writer
+		want   int
+	}{
+		"without an anchor": {nil, 2},
+		"with one":          {io.Discard, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var log bytes.Buffer
+			o := options()
+			o.Anchor, o.CheckpointEvery, o.Log = tt.anchor, 1, slog.New(slog.NewTextHandler(&log, nil))
+			b := openBook(t, store.NewMemory(), o)
+			write := func() {
+				if _, err := b.Write(t.Context(), &receipt.Receipt{Kind: receipt.Intent}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			write()
+			time.Sleep(6 * time.Minute) // the first
+			time.Sleep(time.Hour)       // nothing new
+			write()
+			if err := b.Close(t.Context()); err != nil { // the second
+				t.Fatal(err)
+			}
+			if got := strings.Count(log.String(), `msg="checkpoint of receipts"`); got != tt.want {
+				t.Errorf("%s: %d checkpoints are in the log, want %d:\n%s", name, got, tt.want, &log)
+			}
+		})
+	}
 }
 
 func TestABookIsFencedOnceAnotherProcessWritesItsChain(t *testing.T) {

@@ -95,7 +95,8 @@ func ReadCheckpoints(r io.Reader) (all []Checkpoint, err error) {
 // A checkpointer makes the checkpoints of a chain.
 type checkpointer struct {
 	options *ChainOptions
-	last    Checkpoint // belongs to the holder of Chain.writeRight
+	last    Checkpoint // belongs to the holder of Chain.writeRight, as kept does
+	kept    uint64     // the entry of the last checkpoint that is in the anchor or, without one, in the log at its usual level
 
 	mu    sync.Mutex
 	fault error // why the last checkpoint is not in the anchor
@@ -106,13 +107,33 @@ func (c *checkpointer) due(seq uint64) bool {
 	return seq-c.last.Seq >= uint64(c.options.CheckpointEvery)
 }
 
-// record makes a checkpoint of the last entry that w has written.
-func (c *checkpointer) record(w *chainWriter) {
+// recordDue makes a checkpoint of the last entry that w has written, if one is due.
+func (c *checkpointer) recordDue(w *chainWriter) {
+	if c.due(w.seq) {
+		c.record(w, slog.LevelDebug) // there may be many in a minute
+	}
+}
+
+// recordNew makes a checkpoint of the last entry that w has written, unless one is kept.
+func (c *checkpointer) recordNew(w *chainWriter) {
+	if w.seq > c.kept {
+		c.record(w, slog.LevelInfo)
+	}
+}
+
+// record makes a checkpoint of the last entry that w has written. level is that of its line in the log, if the log is
+// where it is kept.
+func (c *checkpointer) record(w *chainWriter, level slog.Level) {
 	p := Checkpoint{V: version, Node: w.node, Seq: w.seq, Digest: w.prev, Time: time.Now().UTC(), Key: w.signer.public}
 	p.Signature = base64.RawURLEncoding.EncodeToString(ed25519.Sign(w.signer.private, p.append(nil, false)))
 	c.last = p
+	if c.options.Anchor != nil {
+		c.kept, level = w.seq, slog.LevelDebug
+	} else if level >= slog.LevelInfo {
+		c.kept = w.seq
+	}
 	line := p.Line()
-	c.options.Log.LogAttrs(context.Background(), slog.LevelDebug, "checkpoint of receipts", slog.String("checkpoint", string(line)))
+	c.options.Log.LogAttrs(context.Background(), level, "checkpoint of receipts", slog.String("checkpoint", string(line)))
 	if c.options.Anchor == nil {
 		return
 	}

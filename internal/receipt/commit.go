@@ -31,7 +31,7 @@ func (b *Chain) writeLoop() {
 		case <-b.stopping:
 			b.writeRight <- struct{}{}
 			if b.drainQueue() {
-				b.makeCheckpoint(b.writer.seq > b.checkpoints.last.Seq)
+				b.checkpoints.recordNew(&b.writer)
 			}
 			b.queue.markClosed(b.unconfirmed)
 			<-b.writeRight
@@ -39,7 +39,10 @@ func (b *Chain) writeLoop() {
 		}
 		b.writeRight <- struct{}{}
 		if b.flushQueue() {
-			b.makeCheckpoint(b.checkpoints.due(b.writer.seq) || late && b.writer.seq > b.checkpoints.last.Seq)
+			if late {
+				b.checkpoints.recordNew(&b.writer)
+			}
+			b.checkpoints.recordDue(&b.writer)
 		}
 		<-b.writeRight
 	}
@@ -204,11 +207,4 @@ func (b *Chain) takeOverChain(ctx context.Context) error {
 		b.queue.markOpen(b.writer.seq, last)
 	}
 	return err
-}
-
-// makeCheckpoint makes a checkpoint of the last entry if reason is true.
-func (b *Chain) makeCheckpoint(reason bool) {
-	if reason {
-		b.checkpoints.record(&b.writer)
-	}
 }
