@@ -215,7 +215,11 @@ func (a *App) Stop() {
 	a.cluster.Close()
 	a.atoms.Close()
 	a.health.Close()
-	a.fleet.Close(a.grace.ctx)
+	ended := make(chan struct{})
+	go func() { // a program that hangs takes all the time that is left, and the records need some of it
+		defer close(ended)
+		a.fleet.Close(a.grace.ctx)
+	}()
 	a.work.Wait()
 	a.meter.Lists.Close()
 	a.admin.history.Close(a.grace.ctx)
@@ -224,7 +228,6 @@ func (a *App) Stop() {
 	a.admin.revoked.Close()
 	a.admin.sessions.Close()
 	a.admin.approvals.Close()
-	a.vault.Close()
 	a.recorder.Close()
 	if err := a.committer.Close(a.grace.ctx); err != nil {
 		a.log.Warn("the costs of the last calls were not settled; what is held for them counts as spent", "err", err)
@@ -232,6 +235,8 @@ func (a *App) Stop() {
 	if err := a.ledger.Close(a.grace.ctx); err != nil {
 		a.log.Warn("the last receipts were not written", "err", err)
 	}
+	<-ended
+	a.vault.Close()
 	if err := a.store.Close(); err != nil {
 		a.log.Warn("the store was not closed", "err", err)
 	}

@@ -252,7 +252,8 @@ func TestItStopsWithinTheGraceThoughServersAndCallsDoNot(t *testing.T) {
 		rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "work")),
 		// One that neither reads on nor ends when it is told to.
 		`deaf: {transport: stdio, command: [sh, -c, 'trap "" TERM INT HUP; "$0" "$@"; while :; do sleep 1; done', FAKE, '`+fmt.Sprintf(rig.Tool, "deaf")+`']}`)
-	g := rig.Serve(t, rig.LayOut(t, strings.Replace(archive, "start_deadline", "grace: 2s\nstart_deadline", 1)))
+	dir := rig.LayOut(t, strings.Replace(archive, "start_deadline", "grace: 2s\nstart_deadline", 1))
+	g := rig.Serve(t, dir)
 	s := g.Open(t, "/mcp", true)
 	rig.ListNames(t, s)
 	var work sync.WaitGroup
@@ -268,6 +269,15 @@ func TestItStopsWithinTheGraceThoughServersAndCallsDoNot(t *testing.T) {
 	t.Logf("stopped after %v", took)
 	if took > 8*time.Second { // more than the grace only where the machine is busy; of itself it would take 10s
 		t.Errorf("it took %v; the grace is 2s", took)
+	}
+	list, _, _ := rig.Command(t, dir, "receipts", "list")
+	for what, bad := range map[string]bool{
+		"the log misses records of the stop:\n" + g.Logged(): strings.Contains(g.Logged(), "receipts are lost") || strings.Contains(g.Logged(), "not written") || strings.Contains(g.Logged(), "cannot be written") || strings.Contains(g.Logged(), "not settled"),
+		"the stop has no receipt:\n" + list:                  !strings.Contains(list, " stop "),
+	} {
+		if bad {
+			t.Error(what)
+		}
 	}
 }
 
