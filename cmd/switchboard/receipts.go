@@ -487,10 +487,10 @@ func (c *receiptsRotateCmd) Run(ctx context.Context, io streams, log *slog.Logge
 	if !isFile {
 		return errors.New("the keys of replicas follow from cluster.secret: where that is another, they begin new chains")
 	}
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("there is no store %s, and so no key beside it; both are made when something is first served", path)
+	}
 	if err := receipt.RotateKey(filepath.Join(filepath.Dir(path), receipt.LedgerKeyFile)); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("there is no key beside %s; it is made when something is first served", path)
-		}
 		return err
 	}
 	fmt.Fprintln(io.out, "a new key signs from now on: a running Switchboard uses it within seconds, else the next one that starts")

@@ -225,6 +225,9 @@ func (c *storeImportCmd) Run(ctx context.Context, io streams, log *slog.Logger) 
 		fmt.Fprintf(io.err, "switchboard: %v; nothing was imported into %s\n", err, s.Status().Where)
 		return errNegative
 	}
+	if status := s.Status(); err == nil && status.Kind == "file" {
+		fmt.Fprintf(io.err, "switchboard: an export has no secrets: copy receipts.key and vault.key from the data folder that it comes from into %s\n", filepath.Dir(status.Where))
+	}
 	return err
 }
 

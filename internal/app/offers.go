@@ -104,7 +104,7 @@ func KeepOffers(ctx context.Context, data string, c *config.Config, seen recall.
 	if err != nil {
 		return err
 	}
-	key, err := receipt.KeyOf(receipt.LedgerOptions{Store: st, Folder: filepath.Dir(storePath(o, c.Store)), Secret: c.Cluster.Secret}, offersKeyPurpose)
+	key, err := receipt.KeyOf(ctx, receipt.LedgerOptions{Store: st, Folder: filepath.Dir(storePath(o, c.Store)), Secret: c.Cluster.Secret}, offersKeyPurpose)
 	if err == nil {
 		err = recall.New(st, key, log).KeepSeen(ctx, seen, c.Servers)
 	}

@@ -36,7 +36,7 @@ func ReadOrCreateKeys(name string) ([]switchboard.Secret, error) {
 	return ReadKeys(name)
 }
 
-// RotateKey puts a new key before those in the file, which must exist. If the process is killed,
+// RotateKey puts a new key before those in the file, and makes the file if there is none. If the process is killed,
 // the file is either unchanged or complete. A process continues its chain with the new key when it
 // reads the file; see Chain.Rotate.
 func RotateKey(name string) error {
@@ -50,7 +50,7 @@ func RotateKey(name string) error {
 		return fmt.Errorf("key of receipts: %w", err)
 	}
 	keys, err := ReadKeys(name)
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	keys = append([]switchboard.Secret{NewKey()}, keys...)

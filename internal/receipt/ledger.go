@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -80,7 +81,7 @@ type chainLease struct {
 func OpenLedger(ctx context.Context, o LedgerOptions) (*Ledger, error) {
 	l := &Ledger{o: o}
 	var err error
-	if l.root, err = rootOf(&o); err != nil {
+	if l.root, err = rootOf(ctx, &o); err != nil {
 		return nil, err
 	}
 	l.digests = NewDigests(l.Key("digests"))
@@ -112,10 +113,10 @@ func OpenLedger(ctx context.Context, o LedgerOptions) (*Ledger, error) {
 				return v, nil
 			}
 			defer lease.release() // after the next one is taken, so that it is not taken again
-			if file || ctx.Err() != nil {
+			if _, foreign := errors.AsType[*foreignKeyError](err); file && !foreign || ctx.Err() != nil {
 				return nil, err
 			}
-			// With many chains, this process leaves a damaged one as it is and takes the next.
+			// With many chains, this process leaves a damaged one as it is and takes the next. A file whose secret was lost has its old chains, too.
 			o.Log.Error("a chain of receipts cannot be continued, so another one is taken; \"switchboard receipts verify\" shows what is wrong with it", "node", lease.name, "err", err)
 		}
 	}
@@ -163,27 +164,45 @@ func (l *Ledger) Digests() *Digests { return l.digests }
 func (l *Ledger) Key(purpose string) switchboard.Secret { return deriveKey(l.root, purpose) }
 
 // KeyOf derives the key that a Ledger with these options derives for one purpose. It is for processes that write no receipts.
-func KeyOf(o LedgerOptions, purpose string) (switchboard.Secret, error) {
-	root, err := rootOf(&o)
+func KeyOf(ctx context.Context, o LedgerOptions, purpose string) (switchboard.Secret, error) {
+	root, err := rootOf(ctx, &o)
 	if err != nil {
 		return root, err
 	}
 	return deriveKey(root, purpose), nil
 }
 
-// rootOf returns the secret that the keys of a ledger are derived from.
-func rootOf(o *LedgerOptions) (root switchboard.Secret, err error) {
+// rootOf returns the secret that the keys of a ledger are derived from. It makes one for a file without receipts.
+func rootOf(ctx context.Context, o *LedgerOptions) (root switchboard.Secret, err error) {
 	switch o.Store.Status().Kind {
 	case "memory":
 		return NewKey(), nil
 	case "file":
-		secrets, err := ReadOrCreateKeys(filepath.Join(o.Folder, LedgerKeyFile))
+		name := filepath.Join(o.Folder, LedgerKeyFile)
+		if err := refuseLostKeys(ctx, o.Store, name); err != nil {
+			return root, err
+		}
+		secrets, err := ReadOrCreateKeys(name)
 		if err != nil {
 			return root, err
 		}
 		return secrets[len(secrets)-1], nil // the oldest, so that stored digests and sessions stay valid when the key is rotated
 	}
 	return o.Secret, nil
+}
+
+// refuseLostKeys returns an error if the store has receipts, and the file with their secret is missing: a restored backup
+// without it, or a store that comes from a Redis. A new secret would not recognize idempotency keys, so calls could run twice.
+func refuseLostKeys(ctx context.Context, st store.Store, name string) error {
+	if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) {
+		return nil // ReadKeys says what is wrong with it
+	}
+	nodes, err := Nodes(ctx, st)
+	if err != nil || len(nodes) == 0 {
+		return err
+	}
+	return fmt.Errorf("the store has receipts, but the file with their secret is missing: %s; copy it from the folder that the store was in, where vault.key is, too. If it is lost, or the store was a Redis, "+
+		"make a new secret with \"switchboard receipts rotate\": calls with an idempotency key from before can run once more then, and receipts begin a new chain", name)
 }
 
 // Add adds a receipt without waiting for the store, and returns its id; "" if there are no receipts.

@@ -3,6 +3,9 @@ package receipt_test
 import (
 	"context"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,6 +60,38 @@ func TestALedgerInMemoryHasNoReceipts(t *testing.T) {
 	}
 	if err := l.Close(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestAFileWithReceiptsIsNotServedWithoutTheirSecret(t *testing.T) {
+	st, folder := kindStore{store.NewMemory(), "file"}, t.TempDir()
+	if err := openLedger(t, st, folder).Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	restored := filepath.Join(t.TempDir(), "data") // a backup has no secrets
+	if err := os.Mkdir(restored, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(restored, receipt.LedgerKeyFile)
+	for range 2 { // the first try must not make a secret
+		_, err := receipt.OpenLedger(t.Context(), receipt.LedgerOptions{Store: st, Folder: restored, Lease: time.Second, Log: slog.New(slog.DiscardHandler)})
+		if err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "switchboard receipts rotate") {
+			t.Fatalf("without the secret: %v", err)
+		}
+	}
+	// The secret is lost, and a new one was made.
+	if err := receipt.RotateKey(file); err != nil {
+		t.Fatal(err)
+	}
+	l := openLedger(t, st, restored)
+	if node := l.Node(); node != "n2" {
+		t.Errorf("it continues the chain %s", node)
+	}
+	if err := l.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got := chains(t, st); got["n1"] == 0 || got["n2"] == 0 {
+		t.Errorf("the chains are %v", got)
 	}
 }
 

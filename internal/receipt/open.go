@@ -66,7 +66,7 @@ func (w *chainWriter) tryTakeOver(ctx context.Context, program string) (last tim
 		if end.key != w.signer.public {
 			i := slices.IndexFunc(w.previousSigners, func(s *signer) bool { return s.public == end.key })
 			if i < 0 {
-				return last, fmt.Errorf("receipts: the chain of node %s was last signed with key %s, which is neither the key nor one of the previous keys", w.node, end.key)
+				return last, &foreignKeyError{w.node, end.key}
 			}
 			if last, err = w.introduceKey(ctx, w.previousSigners[i], last); err != nil {
 				return last, err
@@ -78,6 +78,14 @@ func (w *chainWriter) tryTakeOver(ctx context.Context, program string) (last tim
 		return last, err
 	}
 	return start.Time, nil
+}
+
+// A foreignKeyError says that the end of a chain is signed with a key that we do not have.
+type foreignKeyError struct{ node, key string }
+
+// Error implements error.
+func (e *foreignKeyError) Error() string {
+	return fmt.Sprintf("the chain of node %s was last signed with key %s, which is neither the key nor one of the previous keys", e.node, e.key)
 }
 
 // checkTail checks the last entries of the chain, from the last signature but one.
