@@ -72,7 +72,11 @@ func (a *App) swapState(ctx context.Context, s *servingState) {
 	if was.loadedConfig != s.loadedConfig {
 		a.keysChanged.send()
 	}
-	a.runs.Rebind(ctx)
+	if was.loadedConfig != s.loadedConfig {
+		a.runs.Reconfigure(ctx)
+	} else {
+		a.runs.Rebind(ctx)
+	}
 	a.runs.ReplaceServers(ctx, a.binder.Lost) // another server may be able to serve now
 	a.binder.Started(s.Starting)
 	for _, r := range a.runs.All() {

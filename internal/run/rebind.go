@@ -21,6 +21,14 @@ func (g *Runs) Rebind(ctx context.Context) {
 	rebinding{registry: g}.bindAll(ctx, g.beginGeneration())
 }
 
+// Reconfigure is Rebind after the configuration has changed. A run may return to servers that it has given up: what serves it
+// now is what the new configuration prefers.
+func (g *Runs) Reconfigure(ctx context.Context) {
+	g.rebindLock.Lock()
+	defer g.rebindLock.Unlock()
+	rebinding{registry: g, anew: true}.bindAll(ctx, g.beginGeneration())
+}
+
 // beginGeneration starts a new generation, so that every later bind decides anew, and returns all runs.
 func (g *Runs) beginGeneration() []*Run {
 	g.mu.Lock()
@@ -46,6 +54,7 @@ type rebinding struct {
 	skip    func(*Run) bool                               // reports whether the run needs no bind; called with the run's lock held
 	abandon func(*surface.Surface) []switchboard.ServerID // returns the servers that the run gives up; without any the run stays as it is, unless it waits long
 	pick    func(was, now view) view                      // returns the view to show
+	anew    bool                                          // the run may return to servers that it has given up
 }
 
 // judgeAgain is the pause between two binds of a run that waits long, or lacks tools that policy could not judge. A policy
@@ -141,8 +150,15 @@ func (b rebinding) bindTenant(ctx context.Context, runs []*Run) {
 		f := from{taskKey{principalKeyOf(r.principal), r.task}, was.lastBound, fmt.Sprint(left), was.declared, requestsOf(added)}
 		s, ok := done[f]
 		if !ok {
-			if s = g.decideView(ctx, r, Before{was.lastBound, left, was.declared, added}); ctx.Err() != nil {
+			before := Before{was.lastBound, left, was.declared, added}
+			if b.anew {
+				before.Abandoned = nil
+			}
+			if s = g.decideView(ctx, r, before); ctx.Err() != nil {
 				return
+			}
+			if b.anew {
+				s.abandoned = notShown(left, s.surface)
 			}
 			if b.pick != nil {
 				s = b.pick(was, s)
