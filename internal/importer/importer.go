@@ -203,12 +203,10 @@ func (r *reader) readServers() []*foreignServer {
 	return found
 }
 
-// foreignKeys are the keys that are read. narrowingKeys restrict the tools of a server: if they were
-// ignored, more tools would be shown than the user wants.
+// foreignKeys are the keys that are read, besides toolLists. unreadKeys cannot be ignored: without them, a server would lack variables.
 var (
-	foreignKeys   = []string{"type", "transport", "command", "args", "env", "cwd", "url", "httpUrl", "serverUrl", "headers", "http_headers", "oauth", "disabled", "enabled", "source", "name", "description"}
-	narrowingKeys = []string{"disabledTools", "disabled_tools", "excludeTools", "exclude_tools", "includeTools", "include_tools", "enabledTools", "enabled_tools", "allowedTools", "allowed_tools", "toolFilter"}
-	unreadKeys    = []string{"envFile", "env_file"}
+	foreignKeys = []string{"type", "transport", "command", "args", "env", "cwd", "url", "httpUrl", "serverUrl", "headers", "http_headers", "oauth", "disabled", "enabled", "source", "name", "description"}
+	unreadKeys  = []string{"envFile", "env_file"}
 )
 
 func readServer(e document.NamedValue) *foreignServer {
@@ -232,8 +230,8 @@ func readServer(e document.NamedValue) *foreignServer {
 		key.Node = p.Key
 		switch name := p.Key.Text; {
 		case slices.Contains(foreignKeys, name):
-		case slices.Contains(narrowingKeys, name):
-			key.Fault("%q holds tools back, which is not supported yet; remove it, or write a task that names the tools", name)
+		case toolLists[name] != "":
+			checkToolList(key, p.Value)
 		case name == "sandbox" && p.Value.Kind == document.KindText:
 			f.readSandbox(key, p.Value.Text)
 		case slices.Contains(unreadKeys, name):
