@@ -202,7 +202,7 @@ func (t *toolReader) keys() *document.Keys {
 				s, _ := v.OneOf("answer", "natural", "none")
 				c.Idempotent = t.fact(v, s == "natural", s == "natural")
 			}), Doc: "`natural`: a repeat with the same arguments is harmless. `none`: it is not, even if the call only reads."},
-			{Key: "timeout", Type: document.Duration(minTimeout, maxTimeout, &c.Timeout), Doc: "The longest time without progress of a call of this tool, in place of the server's timeout."},
+			{Key: "timeout", Type: document.Duration(MinTimeout, MaxTimeout, &c.Timeout), Doc: "The longest time without progress of a call of this tool, in place of the server's timeout."},
 			{Key: "price", Type: document.Map(func() *document.Keys { return t.priceKeys(&switchboard.Price{}) }, nil).With(t.readPrice), Doc: "What calls of the tool cost; nothing if absent. A tenant may only raise it."},
 			{Key: "cost_per_call", Type: microsType(new(switchboard.Micros)).With(func(v document.Value) {
 				if m, ok := readMicros(v); ok && o.Price == nil {

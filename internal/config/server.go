@@ -19,8 +19,10 @@ import (
 const (
 	maxCallsLimit = 10_000 // in flight at one server
 
-	minTimeout     = 100 * time.Millisecond // of a call
-	maxTimeout     = time.Hour
+	// MinTimeout and MaxTimeout bound the key timeout: the longest time without progress of a call.
+	MinTimeout = 100 * time.Millisecond
+	MaxTimeout = time.Hour
+
 	longestTimeout = 24 * time.Hour // of a call that makes progress
 
 	minResult = 64 << 10 // bytes of one message of a server
@@ -63,8 +65,8 @@ func (r *serverRow) keys() *document.Keys {
 			}), Doc: "A name by which tenants rank servers."},
 			{Key: "trust", Type: trustType(&s.Trust), Doc: "`operator`: you vouch for the statements of the server, its manifest included; `declared` (the default): you do not."},
 			{Key: "share", Type: document.OneOf("share", func(x string) { s.Share = switchboard.Share(x) }, string(switchboard.SharePrincipal), string(switchboard.ShareTenant), string(switchboard.ShareAll)), Doc: "Who shares a process or session: each principal has its own (the default), those of one tenant, or all, for servers without state."},
-			{Key: "timeout", Type: document.Duration(minTimeout, maxTimeout, &s.Timeout), Doc: "The longest time without progress of a call; 60s if absent."},
-			{Key: "max_timeout", Type: document.Duration(minTimeout, longestTimeout, &s.MaxTimeout).With(r.readMaxTimeout), Doc: "The longest time of a call with progress, at least `timeout`; ten times the `timeout` if absent, and at most 1h."},
+			{Key: "timeout", Type: document.Duration(MinTimeout, MaxTimeout, &s.Timeout), Doc: "The longest time without progress of a call; 60s if absent."},
+			{Key: "max_timeout", Type: document.Duration(MinTimeout, longestTimeout, &s.MaxTimeout).With(r.readMaxTimeout), Doc: "The longest time of a call with progress, at least `timeout`; ten times the `timeout` if absent, and at most 1h."},
 			{Key: "max_calls", Type: document.Integer(1, maxCallsLimit, &s.MaxCalls), Doc: "The most calls in flight at the server; 256 if absent."},
 			{Key: "max_waiting", Type: document.Integer(0, maxCallsLimit, &s.MaxWaiting), Doc: "How many more calls wait for a slot; 0 if absent."},
 			{Key: "max_result", Type: document.Size(minResult, maxResult, &s.MaxResult), Doc: "The largest message of the server, and so the largest result; 16MiB if absent."},
@@ -313,7 +315,7 @@ func (r *serverRow) readArgument(v document.Value) (string, bool) {
 
 func (r *serverRow) readMaxTimeout(v document.Value) {
 	s, ok := r.server, false
-	s.MaxTimeout, ok = v.ReadDuration(minTimeout, longestTimeout)
+	s.MaxTimeout, ok = v.ReadDuration(MinTimeout, longestTimeout)
 	if least := cmp.Or(s.Timeout, switchboard.DefaultTimeout); ok && s.MaxTimeout < least {
 		v.Fault("%v is less than the timeout, %v, which a call that makes progress has at least", s.MaxTimeout, least)
 	}

@@ -148,6 +148,11 @@ func translateOpencode(o map[string]any) (why string) {
 	if words, ok := o["command"].([]any); ok && len(words) > 0 {
 		o["command"], o["args"] = words[0], words[1:]
 	}
+	// It is the time limit for reading the list of tools, 5 seconds if absent (opencode.ai/docs/mcp-servers). As the limit of calls it would be too short.
+	if limit, ok := o["timeout"]; ok {
+		o["timeout for the list of tools"] = limit
+		delete(o, "timeout")
+	}
 	if env, ok := o["environment"]; ok {
 		o["env"] = env
 		delete(o, "environment")

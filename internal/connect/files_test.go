@@ -159,7 +159,7 @@ args = ["${HOME}"]
 trust_level = "trusted"
 `,
 		env: map[string]string{"CODEX_HOME": "HOME/cod", "LINEAR_TOKEN": "l-123", "FIGMA_KEY": "f-1"},
-		want: "linear=linear; figma=figma; passes=passes; narrow stays: \"enabled_tools\" holds tools back, which is not supported yet; remove it, or write a task that names the tools; " +
+		want: "linear=linear; figma=figma; passes=passes; narrow stays: \"enabled_tools\" holds tools back, which the row of a server cannot; remove it, bring the server in with \"switchboard import FILE\", and write policy: {allow: [\"SERVER/TOOL\"]} into tenants/default/tenant.yaml (\"switchboard docs configuration#lists-of-tools\" shows the files); " +
 			"rules stays: it has rules for the approval of single tools, which would be lost; off stays: it is switched off; " +
 			"literal stays: it holds ${…}, which Codex hands over as it is, and Switchboard would replace",
 	},
@@ -205,7 +205,7 @@ trust_level = "trusted"
 }
 `,
 		env:     map[string]string{"GEMINI_CLI_HOME": "HOME/g"},
-		want:    "a stays: \"includeTools\" holds tools back, which is not supported yet; remove it, or write a task that names the tools; b stays: it is switched off: mcp.allowed does not name it",
+		want:    "a stays: \"includeTools\" holds tools back, which the row of a server cannot; remove it, bring the server in with \"switchboard import FILE\", and write policy: {allow: [\"SERVER/TOOL\"]} into tenants/default/tenant.yaml (\"switchboard docs configuration#lists-of-tools\" shows the files); b stays: it is switched off: mcp.allowed does not name it",
 		problem: "mcp.allowed",
 	},
 	{

@@ -26,21 +26,24 @@ func meaning(s switchboard.Server) string {
 	if s.Dir != "" {
 		parts = append(parts, "in "+s.Dir)
 	}
+	if s.Timeout != 0 {
+		parts = append(parts, "within "+s.Timeout.String())
+	}
 	return strings.Join(parts, " ")
 }
 
-// RD-01: the server is called as its client has called it: with the same words, variables, headers and folder.
+// RD-01: the server is called as its client has called it: with the same words, variables, headers, folder and time limit.
 func TestRD01AnAdoptedServerIsCalledAsItsClientCalledIt(t *testing.T) {
 	for _, c := range []struct{ client, file, text, want string }{
-		{"claude-code", ".claude.json", `{"mcpServers": {"a": {"type": "stdio", "command": "x", "args": ["${T1}", "${NONE:-d}", "$T1"], "env": {"K": "${T2}", "P_TOKEN": "s-1"}, "timeout": 5}}}`, "x one d $T1 K=two P_TOKEN=s-1"},
+		{"claude-code", ".claude.json", `{"mcpServers": {"a": {"type": "stdio", "command": "x", "args": ["${T1}", "${NONE:-d}", "$T1"], "env": {"K": "${T2}", "P_TOKEN": "s-1"}, "timeout": 300000}}}`, "x one d $T1 K=two P_TOKEN=s-1 within 5m0s"},
 		{"claude-code", ".claude.json", `{"mcpServers": {"a": {"type": "sse", "url": "https://h/${T1}", "headers": {"Authorization": "Bearer ${T2}", "X-Key": "k-1"}}}}`, "https://h/one Authorization=Bearer two X-Key=k-1"},
 		{"claude-code", ".claude.json", `{"projects": {"HOME/work": {"mcpServers": {"a": {"command": "x"}}}}}`, "x in HOME/work"},
 		{"claude-code", ".claude.json", `{"projects": {"HOME/work": {"mcpServers": {"a": {"command": "./x", "cwd": "HOME"}}}}}`, "HOME/x in HOME"},
-		{"codex", ".codex/config.toml", "[mcp_servers.a]\ncommand = \"x\"\nargs = [\"$T1\"]\nenv_vars = [\"T2\"]\ncwd = \"/srv\"\nstartup_timeout_sec = 9\n[mcp_servers.a.env]\nP_TOKEN = \"s-1\"\n", "x $T1 P_TOKEN=s-1 T2=two in /srv"},
+		{"codex", ".codex/config.toml", "[mcp_servers.a]\ncommand = \"x\"\nargs = [\"$T1\"]\nenv_vars = [\"T2\"]\ncwd = \"/srv\"\nstartup_timeout_sec = 9\ntool_timeout_sec = 300\n[mcp_servers.a.env]\nP_TOKEN = \"s-1\"\n", "x $T1 P_TOKEN=s-1 T2=two in /srv within 5m0s"},
 		{"codex", ".codex/config.toml", "[mcp_servers.a]\nurl = \"https://h\"\nbearer_token_env_var = \"T1\"\nhttp_headers = { X-Key = \"k-1\" }\nenv_http_headers = { X-Two = \"T2\" }\n", "https://h Authorization=Bearer one X-Key=k-1 X-Two=two"},
-		{"gemini-cli", ".gemini/settings.json", `{"mcpServers": {"a": {"command": "x", "args": ["$T1", "${T2}"], "env": {"K": "$T2"}, "cwd": "/srv", "timeout": 9}}}`, "x one two K=two in /srv"},
+		{"gemini-cli", ".gemini/settings.json", `{"mcpServers": {"a": {"command": "x", "args": ["$T1", "${T2}"], "env": {"K": "$T2"}, "cwd": "/srv", "timeout": 9}}}`, "x one two K=two in /srv within 9s"},
 		{"gemini-cli", ".gemini/settings.json", `{"mcpServers": {"a": {"url": "https://sse", "httpUrl": "https://h", "headers": {"Authorization": "Bearer $T1"}}}}`, "https://h Authorization=Bearer one"},
-		{"opencode", ".config/opencode/opencode.json", `{"mcp": {"a": {"type": "local", "command": ["x", "{env:T1}", "$T1"], "environment": {"K": "{env:T2}", "L": "l"}}}}`, "x one $T1 K=two L=l"},
+		{"opencode", ".config/opencode/opencode.json", `{"mcp": {"a": {"type": "local", "command": ["x", "{env:T1}", "$T1"], "environment": {"K": "{env:T2}", "L": "l"}, "timeout": 5000}}}`, "x one $T1 K=two L=l"},
 		{"opencode", ".config/opencode/opencode.json", `{"mcp": {"a": {"type": "remote", "url": "https://h", "headers": {"Authorization": "Bearer {env:T1}"}}}}`, "https://h Authorization=Bearer one"},
 		{"claude-desktop", ".config/Claude/claude_desktop_config.json", `{"mcpServers": {"a": {"command": "x", "args": ["$T1"], "env": {"K": "k"}}}}`, "x $T1 K=k"},
 		{"vscode", ".config/Code/User/mcp.json", `{"servers": {"a": {"command": "x", "args": ["${env:T1}"], "env": {"K": "${env:T2}", "N": null}}}}`, "x one K=two"},

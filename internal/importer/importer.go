@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/document"
@@ -142,6 +143,7 @@ type foreignServer struct {
 	env     []foreignSetting
 	dir     *foreignSetting
 	sandbox switchboard.Sandbox
+	timeout time.Duration // of calls; 0 means the default
 }
 
 // A foreignSetting is a text, split at the references that editors know.
@@ -203,12 +205,10 @@ func (r *reader) readServers() []*foreignServer {
 	return found
 }
 
-// foreignKeys are the keys that are read. narrowingKeys restrict the tools of a server: if they were
-// ignored, more tools would be shown than the user wants.
+// foreignKeys are the keys that are read, besides toolLists. unreadKeys cannot be ignored: without them, a server would lack variables.
 var (
-	foreignKeys   = []string{"type", "transport", "command", "args", "env", "cwd", "url", "httpUrl", "serverUrl", "headers", "http_headers", "oauth", "disabled", "enabled", "source", "name", "description"}
-	narrowingKeys = []string{"disabledTools", "disabled_tools", "excludeTools", "exclude_tools", "includeTools", "include_tools", "enabledTools", "enabled_tools", "allowedTools", "allowed_tools", "toolFilter"}
-	unreadKeys    = []string{"envFile", "env_file"}
+	foreignKeys = []string{"type", "transport", "command", "args", "env", "cwd", "url", "httpUrl", "serverUrl", "headers", "http_headers", "oauth", "disabled", "enabled", "source", "name", "description", "timeout", "tool_timeout_sec"}
+	unreadKeys  = []string{"envFile", "env_file"}
 )
 
 func readServer(e document.NamedValue) *foreignServer {
@@ -232,8 +232,8 @@ func readServer(e document.NamedValue) *foreignServer {
 		key.Node = p.Key
 		switch name := p.Key.Text; {
 		case slices.Contains(foreignKeys, name):
-		case slices.Contains(narrowingKeys, name):
-			key.Fault("%q holds tools back, which is not supported yet; remove it, or write a task that names the tools", name)
+		case toolLists[name] != "":
+			checkToolList(key, p.Value)
 		case name == "sandbox" && p.Value.Kind == document.KindText:
 			f.readSandbox(key, p.Value.Text)
 		case slices.Contains(unreadKeys, name):
@@ -243,6 +243,7 @@ func readServer(e document.NamedValue) *foreignServer {
 			f.addNote("%s is not used here", document.Shown(name))
 		}
 	}
+	f.readTimeout(v)
 	f.readTransport(v)
 	return f
 }
@@ -408,7 +409,7 @@ func (f *foreignServer) isSwitchboard() bool {
 
 // resolveServer returns the server with all references resolved.
 func (r *reader) resolveServer(f *foreignServer) switchboard.Server {
-	s := switchboard.Server{ID: f.ID, Transport: switchboard.TransportStdio, Trust: switchboard.TrustDeclared, Share: switchboard.SharePrincipal}
+	s := switchboard.Server{ID: f.ID, Transport: switchboard.TransportStdio, Trust: switchboard.TrustDeclared, Share: switchboard.SharePrincipal, Timeout: f.timeout}
 	if f.url != nil {
 		s.Transport = switchboard.TransportHTTP
 		if url, ok := r.resolveSetting(*f.url); ok {

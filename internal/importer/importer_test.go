@@ -98,6 +98,9 @@ func sameServers(t *testing.T, c *config.Config, text []byte, secrets []importer
 func describeServer(s switchboard.Server) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s %q %q %q %q %q %q %q", s.ID, s.Transport, s.URL, s.Command, s.Dir, s.Credential.Kind, s.Credential.ClientID, s.Credential.ClientSecret.Reveal(), s.Credential.Scopes)
+	if s.Timeout != 0 {
+		fmt.Fprintf(&b, " timeout %v", s.Timeout)
+	}
 	for _, m := range []map[string]switchboard.Secret{s.Headers, s.Env} {
 		for _, k := range slices.Sorted(maps.Keys(m)) {
 			if v := m[k].Reveal(); v != "" {

@@ -119,6 +119,9 @@ func (r *reader) skipPresent(found []*foreignServer, have Present) (skipped int)
 		if i := slices.IndexFunc(have.Servers, func(p switchboard.Server) bool { return sameMeaning(&p, &s) }); i >= 0 && len(f.sink.Faults) == 0 {
 			f.ID, f.Present = have.Servers[i].ID, true
 			skipped++
+			if there := cmp.Or(have.Servers[i].Timeout, switchboard.DefaultTimeout); f.timeout != 0 && f.timeout != there {
+				f.addNote("its timeout of %s is not taken over: here it is %s", formatTimeout(f.timeout), formatTimeout(there))
+			}
 		}
 	}
 	for _, f := range found {
@@ -213,6 +216,7 @@ func (w *importWriter) makeRow(f *foreignServer) (row edit.Server, ok bool) {
 			row.Settings = append(row.Settings, edit.Text("sandbox", string(f.sandbox)))
 		}
 	}
+	row.Settings = append(row.Settings, makeTimeout(f)...)
 	if why != "" {
 		w.secrets = w.secrets[:before]
 		f.ID = ""
