@@ -7,6 +7,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -165,6 +166,9 @@ func (a *App) reload(ctx context.Context, differs func()) {
 	a.recorder.Reload(r.digest, changed, nil)
 	a.admin.events.Add(event.Occurrence{Type: event.Configuration, Subject: string(r.digest)})
 	a.log.Info("reloaded", "configuration", r.digest, "changed", changed)
+	if late := config.ChangedStartSettings(was.config, c); len(late) > 0 {
+		a.log.Warn("these settings are read at the start: restart Switchboard", "changed", strings.Join(late, ", "))
+	}
 }
 
 // rereadConfig reads the configuration again. It returns the loadedConfig of was if nothing has

@@ -92,6 +92,21 @@ func sameSettings(a, b *Config) bool {
 		a.Admission.Equal(b.Admission)
 }
 
+// ChangedStartSettings names the settings that differ and count from the next start on.
+func ChangedStartSettings(was, now *Config) (names []string) {
+	for name, same := range map[string]bool{
+		"listen":       was.Listen == now.Listen,
+		"admin.listen": was.Admin.Listen == now.Admin.Listen,
+		"receipts":     was.Receipts == now.Receipts,
+	} {
+		if !same {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 func recipientsOf(c *Config) map[string]any {
 	all := map[string]any{}
 	for _, r := range c.Recipients {

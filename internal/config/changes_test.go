@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -43,6 +44,21 @@ func TestAReloadLogsEverythingThatItChanged(t *testing.T) {
 	} {
 		if got := config.Changes(&tt.was, &tt.now); got != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
+func TestSettingsThatAreReadAtTheStartAreNamed(t *testing.T) {
+	was := &config.Config{Listen: "127.0.0.1:7420"}
+	for want, change := range map[string]func(c *config.Config){
+		"[]":                      func(*config.Config) {},
+		"[listen]":                func(c *config.Config) { c.Listen = "127.0.0.1:7000" },
+		"[admin.listen receipts]": func(c *config.Config) { c.Admin.Listen, c.Receipts.Anchor = "127.0.0.1:7001", "anchor.jsonl" },
+	} {
+		now := *was
+		change(&now)
+		if got := fmt.Sprint(config.ChangedStartSettings(was, &now)); got != want {
+			t.Errorf("%s, want %s", got, want)
 		}
 	}
 }

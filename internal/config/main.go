@@ -28,7 +28,7 @@ func (f mainFile) keys() *document.Keys {
 		Rows: []document.Row{
 			// secrets is the first row, because references in the others are resolved with it.
 			{Key: "secrets", Type: document.Named("a map from name to command", "NAME", secretKeysForDocs, (&printedReader{f.loader}).read), Doc: "Secrets that commands print, such as the client of a KMS. `${secret:NAME}` refers to one, wherever `${env:NAME}` and `${file:PATH}` may stand."},
-			{Key: "listen", Type: document.Text("an address and a port", f.readListen), Doc: "The address of the HTTP endpoint, `" + DefaultListen + "` if absent. Any address but a loopback one needs a key of a tenant."},
+			{Key: "listen", Type: document.Text("an address and a port", f.readListen), Doc: "The address of the HTTP endpoint, `" + DefaultListen + "` if absent. Any address but a loopback one needs a key of a tenant. It is read at the start."},
 			{Key: "tls", Type: document.Map(f.listenerKeys(&cfg.TLS)), Doc: "The certificate of the HTTP endpoint at `listen`, which is then served with TLS only. The files are read again when they change."},
 			{Key: "hosts", Type: document.Texts("a list of host names", f.readHosts), Doc: "Further accepted values of the Host header, besides the loopback names."},
 			{Key: "origins", Type: document.Texts("a list of origins", f.readOrigins), Doc: "Further accepted values of the Origin header."},
@@ -47,7 +47,7 @@ func (f mainFile) keys() *document.Keys {
 			{Key: "cluster", Type: document.Map(f.clusterKeys, f.checkCluster), Doc: "How replicas that share a Redis reach each other: required with a Redis, and a fault without one."},
 			{Key: "cache", Type: document.Map(f.cacheKeys, nil), Doc: "Caches results of deterministic tools; without this key there is no cache."},
 			{Key: "vault", Type: document.Map(vaultReader(f).keys, nil), Doc: "How the tokens for servers are sealed in the store. Without this key, Switchboard makes a key file in the data folder; with a Redis it is required where a server has a `credential`."},
-			{Key: "receipts", Type: document.Map(f.receiptKeys, nil), Doc: "How long receipts are kept, and where checkpoints are written."},
+			{Key: "receipts", Type: document.Map(f.receiptKeys, nil), Doc: "How long receipts are kept, and where checkpoints are written. It is read at the start."},
 			{Key: "log", Type: document.Map(f.logKeys, nil), Doc: "The form of the log output, how much there is of it, and where it goes."},
 			{Key: "policies", Type: document.Map(f.policyKeys, nil), Doc: "How policies apply."},
 			{Key: "issuers", Type: document.Named("a map from id to issuer", "ID", func() *document.Keys { return (&issuerReader{loader: f.loader}).keys() }, (&issuerReader{loader: f.loader}).read), Doc: "The OpenID providers at which people sign in."},

@@ -54,3 +54,13 @@ required_capabilities: [{verb: search, resource: internet}]
 	rig.WriteFile(t, file, strings.Replace(rig.ReadFile(t, file), "[a, b]", "[a]", 1))
 	serves("a")
 }
+
+func TestASettingThatIsReadAtTheStartIsNamedWhenAReloadChangesIt(t *testing.T) {
+	t.Parallel()
+	dir := rig.LayOut(t, rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "one"))))
+	g := rig.Serve(t, dir)
+	file := filepath.Join(dir, "switchboard.yaml")
+	rig.WriteFile(t, file, rig.ReadFile(t, file)+"\nreceipts: {anchor: anchor.jsonl}\n")
+	const want = `msg="these settings are read at the start: restart Switchboard" changed=receipts`
+	rig.Eventually(t, "the log names it", func() string { return rig.ReasonUnless(strings.Contains(g.Logged(), want), g.Logged()) })
+}
