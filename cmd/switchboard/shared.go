@@ -120,7 +120,7 @@ func (c *commonFlags) letJoin(ctx context.Context, a *app.App, o shareOptions) (
 	}
 	j, err := join.Listen(join.Options{
 		Token: token, Identity: own, Env: os.LookupEnv, Linger: o.Linger, Log: o.Log,
-		RefusePeer: func(conn net.Conn) string { return identity.PeerOf(conn)() },
+		RefusePeer: func(conn net.Conn) error { return identity.PeerOf(conn)() },
 		Operate:    func(ctx context.Context, conn *join.Joined) { a.ServeOperator(ctx, conn) },
 		Handle: func(ctx context.Context, r join.Joiner, conn *join.Joined) {
 			if err := a.ServeJoined(ctx, conn, conn, app.JoinedClient{Task: r.Task, Run: r.Run, Connection: r.Connection, Leave: conn.Leave()}); err != nil {

@@ -6,6 +6,7 @@ package identity
 
 import (
 	"crypto/sha256"
+	"errors"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -230,7 +231,10 @@ func (r *Ring) authenticateKey(req *http.Request) (switchboard.Principal, error)
 		if !isLoopback(req.RemoteAddr) {
 			return refuse("without keys only this machine may call; make a key with \"switchboard key new\"")
 		}
-		if why := PeerRefusal(req.Context()); why != "" {
+		switch why := PeerRefusal(req.Context()); {
+		case errors.Is(why, errNoDescriptors):
+			return switchboard.Principal{}, why
+		case why != nil:
 			return refuse("without keys only the user of Switchboard may call, and %s; make a key with \"switchboard key new\"", why)
 		}
 		return r.local, nil

@@ -28,7 +28,7 @@ func ring(t *testing.T) (r *identity.Ring, alice string) {
 func request(remote, target string, header ...string) *http.Request {
 	req := httptest.NewRequest(http.MethodPost, target, nil)
 	req.RemoteAddr = remote
-	req = req.WithContext(identity.WithPeer(req.Context(), func() string { return "" }))
+	req = req.WithContext(identity.WithPeer(req.Context(), func() error { return nil }))
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Add(header[i], header[i+1])
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // KnowsPeers says that the kernel can tell which user and process a connection from this machine belongs to.
@@ -19,22 +21,31 @@ const KnowsPeers = true
 // refusePeer asks the kernel for the socket at the other end. It refuses another user, and a process that
 // this one has started: the program of a server must not call Switchboard as the local user. It also refuses
 // a process that cannot be identified.
-func refusePeer(local, remote net.Addr) (refusal string) {
+func refusePeer(local, remote net.Addr) error {
 	uid, inode, err := findSocket(remote, local) // as the other end sees it
 	switch {
+	case lacksDescriptors(err):
+		return errNoDescriptors
 	case err != nil:
-		return "the user who sent the request cannot be told: " + err.Error()
+		return fmt.Errorf("the user who sent the request cannot be told: %w", err)
 	case uid != os.Getuid():
-		return fmt.Sprintf("it comes from another user of this machine (uid %d)", uid)
+		return fmt.Errorf("it comes from another user of this machine (uid %d)", uid)
 	}
 	ours, err := startedByUs(inode)
 	switch {
+	case lacksDescriptors(err):
+		return errNoDescriptors
 	case err != nil:
-		return "the process that sent the request cannot be told: " + err.Error()
+		return fmt.Errorf("the process that sent the request cannot be told: %w", err)
 	case ours:
-		return "it comes from a program that Switchboard itself started"
+		return errors.New("it comes from a program that Switchboard itself started")
 	}
-	return ""
+	return nil
+}
+
+// lacksDescriptors reports whether err says that this process or the system has too many open files.
+func lacksDescriptors(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
 // findSocket finds a TCP socket of this machine by its two ends, and returns its user and its inode.
@@ -44,8 +55,9 @@ func findSocket(local, remote net.Addr) (uid int, inode string, err error) {
 	if err1 != nil || err2 != nil {
 		return 0, "", fmt.Errorf("%s is no address of TCP", local)
 	}
-	if uid, inode, err := askKernelForSocket(from, to); err == nil {
-		return uid, inode, nil
+	uid, inode, err = askKernelForSocket(from, to)
+	if err == nil || lacksDescriptors(err) {
+		return uid, inode, err
 	}
 	return findSocketInTable(from, to)
 }
@@ -55,7 +67,10 @@ func findSocket(local, remote net.Addr) (uid int, inode string, err error) {
 func findSocketInTable(from, to netip.AddrPort) (uid int, inode string, err error) {
 	for _, table := range []string{"/proc/self/net/tcp", "/proc/self/net/tcp6"} {
 		f, err := os.Open(table)
-		if err != nil {
+		switch {
+		case lacksDescriptors(err):
+			return 0, "", err
+		case err != nil:
 			continue // a system without IPv6
 		}
 		lines := bufio.NewScanner(f)
@@ -101,6 +116,9 @@ func startedByUs(inode string) (bool, error) {
 	for _, pid := range below {
 		dir := filepath.Join("/proc", strconv.Itoa(pid), "fd")
 		fds, err := os.ReadDir(dir)
+		if lacksDescriptors(err) {
+			return false, err
+		}
 		if err != nil {
 			continue // it has ended, or belongs to another user and is refused for that reason
 		}
@@ -120,7 +138,7 @@ func descendants(of int) (below []int, err error) {
 		threads := filepath.Join("/proc", strconv.Itoa(next[0]), "task")
 		all, err := os.ReadDir(threads)
 		if err != nil {
-			if next[0] == of {
+			if next[0] == of || lacksDescriptors(err) {
 				return nil, err
 			}
 			continue // it has ended
@@ -129,7 +147,7 @@ func descendants(of int) (below []int, err error) {
 			list, err := os.ReadFile(filepath.Join(threads, thread.Name(), "children"))
 			switch {
 			case err == nil:
-			case next[0] == of && thread.Name() == strconv.Itoa(of): // a kernel without lists of children
+			case next[0] == of && thread.Name() == strconv.Itoa(of), lacksDescriptors(err): // a kernel without lists of children
 				return nil, err
 			default:
 				continue // it has ended

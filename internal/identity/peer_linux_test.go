@@ -1,10 +1,12 @@
 package identity
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -36,12 +38,32 @@ func TestTheKernelNamesTheUserAtTheOtherEnd(t *testing.T) {
 				t.Errorf("%s, %s: finds a connection that does not exist", address, name)
 			}
 		}
-		if why := refusePeer(server.LocalAddr(), server.RemoteAddr()); why != "" {
+		if why := refusePeer(server.LocalAddr(), server.RemoteAddr()); why != nil {
 			t.Errorf("%s: %s", address, why)
 		}
 		_, _, _ = client.Close(), server.Close(), l.Close()
-		if why := refusePeer(server.LocalAddr(), server.RemoteAddr()); why != "" && !strings.Contains(why, "cannot be told") {
+		if why := refusePeer(server.LocalAddr(), server.RemoteAddr()); why != nil && !strings.Contains(why.Error(), "cannot be told") {
 			t.Errorf("%s, after it is closed: %s", address, why)
+		}
+	}
+}
+
+// A process without descriptors cannot ask. It must not take a stranger, or a program of its own, for its user, nor remember that it could not ask.
+func TestWithoutFileDescriptorsNobodyIsTakenForTheUser(t *testing.T) {
+	asked, why := 0, error(errNoDescriptors)
+	peer := rememberAnswer(func() error { asked++; return why })
+	if err := peer(); !errors.Is(err, errNoDescriptors) {
+		t.Errorf("without descriptors: %v", err)
+	}
+	why = nil
+	for range 2 {
+		if err := peer(); err != nil || asked != 2 {
+			t.Errorf("then: %v, asked %d times", err, asked)
+		}
+	}
+	for _, err := range []error{&os.PathError{Err: syscall.EMFILE}, os.NewSyscallError("socket", syscall.ENFILE)} {
+		if !lacksDescriptors(err) {
+			t.Errorf("%v is not understood", err)
 		}
 	}
 }
@@ -71,7 +93,7 @@ func BenchmarkPeerOnceForAConnection(b *testing.B) {
 	}
 	defer func() { _, _ = client.Close(), l.Close() }()
 	for b.Loop() {
-		if why := refusePeer(client.RemoteAddr(), client.LocalAddr()); why != "" {
+		if why := refusePeer(client.RemoteAddr(), client.LocalAddr()); why != nil {
 			b.Fatal(why)
 		}
 	}

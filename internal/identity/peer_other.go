@@ -8,4 +8,4 @@ import "net"
 // Here it cannot.
 const KnowsPeers = false
 
-func refusePeer(_, _ net.Addr) string { return "" }
+func refusePeer(_, _ net.Addr) error { return nil }

@@ -130,7 +130,7 @@ func TestWhoHasTheTokenJoins(t *testing.T) {
 
 func TestWithoutTheTokenOrWithAnotherIdentityNobodyJoins(t *testing.T) {
 	p := listen(t, nil)
-	full := listen(t, func(o *Options) { o.RefusePeer = func(net.Conn) string { return "it is a stranger" } })
+	full := listen(t, func(o *Options) { o.RefusePeer = func(net.Conn) error { return errors.New("it is a stranger") } })
 	for name, tt := range map[string]struct {
 		address string
 		token   switchboard.Secret

@@ -46,8 +46,8 @@ type Options struct {
 	// Linger is how long the process stays after its last joiner has left. Negative means for ever.
 	Linger time.Duration
 
-	// RefusePeer returns why the process at the other end may not join, before anything is sent to it; "" means that it may.
-	RefusePeer func(net.Conn) string
+	// RefusePeer returns why the process at the other end may not join, before anything is sent to it; nil means that it may.
+	RefusePeer func(net.Conn) error
 
 	// Handle serves a joiner, and returns when the joiner has left or ctx is done, and soon after Joined.Leave is closed. It need not
 	// close the connection.
@@ -251,7 +251,7 @@ func (l *Listener) admit(ctx context.Context, raw *net.TCPConn) (c *Joined, r Jo
 		return nil, r, false
 	}
 	if l.o.RefusePeer != nil {
-		if why := l.o.RefusePeer(raw); why != "" {
+		if why := l.o.RefusePeer(raw); why != nil {
 			l.o.Log.Warn("a program may not join", "why", why)
 			return nil, r, false
 		}

@@ -137,7 +137,7 @@ func startNeighbor(t *testing.T, network, at string) *neighbor {
 				return
 			}
 			n.arrived.Add(1)
-			n.peers <- identity.PeerOf(conn)()
+			n.peers <- fmt.Sprint(identity.PeerOf(conn)())
 			go func() {
 				said, _ := io.ReadAll(conn) // until the program has ended its side
 				_, _ = fmt.Fprintf(conn, "%s back", said)

@@ -326,7 +326,11 @@ func (s site) checkPeer(r *http.Request) error {
 	if !s.local {
 		return nil
 	}
-	if why := identity.PeerRefusal(r.Context()); why != "" {
+	why := identity.PeerRefusal(r.Context())
+	if own, ok := errors.AsType[*switchboard.Error](why); ok { // it cannot be told now
+		return own
+	}
+	if why != nil {
 		return switchboard.Refuse(switchboard.CodeNotAuthenticated, "on this machine only the user of Switchboard may be signed in here, and %s", why)
 	}
 	return nil

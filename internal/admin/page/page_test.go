@@ -83,7 +83,7 @@ func newDesk(t *testing.T, adminURL string) *desk {
 func (d *desk) ask(method, target, host, body string, header ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, target, strings.NewReader(body))
 	r.Host = host
-	r = r.WithContext(identity.WithPeer(context.Background(), func() string { return "" }))
+	r = r.WithContext(identity.WithPeer(context.Background(), func() error { return nil }))
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Add(header[i], header[i+1])
 	}
@@ -175,10 +175,10 @@ func TestTheCookieOfASessionIsThatOfItsSite(t *testing.T) {
 		r := httptest.NewRequest("GET", "/v1/status", nil)
 		r.Host, r.RemoteAddr = tt.host, net.JoinHostPort("127.0.0.1", "1")
 		r.AddCookie(&http.Cookie{Name: c.Name, Value: c.Value})
-		for peer, want := range map[string]int{"": 200, "it is another user": tt.stranger} {
-			_, err := d.Officer(r.WithContext(identity.WithPeer(context.Background(), func() string { return peer })))
+		for peer, want := range map[error]int{nil: 200, errors.New("it is another user"): tt.stranger} {
+			_, err := d.Officer(r.WithContext(identity.WithPeer(context.Background(), func() error { return peer })))
 			if (err == nil) != (want == 200) {
-				t.Errorf("%s: from %q: %v", tt.name, peer, err)
+				t.Errorf("%s: from %v: %v", tt.name, peer, err)
 			}
 		}
 		r.AddCookie(&http.Cookie{Name: c.Name, Value: "another"})

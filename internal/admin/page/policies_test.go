@@ -339,7 +339,7 @@ func TestLargeFormsWithoutASessionAreKeptAFewAtOnce(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, "")
 	send := func(body io.Reader, length int) *httptest.ResponseRecorder {
-		r := httptest.NewRequestWithContext(identity.WithPeer(t.Context(), func() string { return "" }), "POST", "/policies/file", body)
+		r := httptest.NewRequestWithContext(identity.WithPeer(t.Context(), func() error { return nil }), "POST", "/policies/file", body)
 		r.Host, r.ContentLength = host, int64(length)
 		r.Header.Set("Content-Type", form)
 		r.Header.Set("Origin", "http://"+host)
