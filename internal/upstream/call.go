@@ -141,7 +141,12 @@ func (s *server) linkForCall(left *slot.Allowance, c *switchboard.Call, cfg *swi
 		}
 		l, err := cn.current(), error(nil)
 		if l == nil {
-			l, err = s.waitForLink(left.Context(), cn, c.NoWait)
+			if l, err = s.waitForLink(left.Context(), cn, c.NoWait); err != nil && o.asks != "" && cfg.Transport == switchboard.TransportStdio {
+				if well, _ := s.facts.ready(); well {
+					second := *link.AsError(err)
+					second.Second, err = true, &second
+				}
+			}
 		}
 		var done func()
 		if err == nil {

@@ -185,3 +185,24 @@ func TestNoServerHearsOfRootsOfAClientThatCannotBeToldApartOrOfAnotherEra(t *tes
 		})
 	}
 }
+
+// Some programs can run only once, for example because they listen at a fixed port.
+func TestAClientThatCanBeAskedLearnsThatAServerRunsOnlyOnce(t *testing.T) {
+	t.Parallel()
+	for share, want := range map[string]string{"principal": "runs, but could not be started once more for you", "all": "content"} {
+		lock := filepath.Join(t.TempDir(), "lock")
+		row := fmt.Sprintf(`a: {transport: stdio, share: %s, command: [sh, -c, 'mkdir "$2" || exit 1; exec "$0" "$1" "$3"', FAKE, %q, '%s']}`, share, lock, fmt.Sprintf(rig.Tool, "one"))
+		g := rig.Serve(t, rig.LayOut(t, rig.Fakes(row)))
+		rig.ListNames(t, g.Open(t, "/mcp", true)) // it runs
+		client := rove(t, &mcp.StreamableClientTransport{Endpoint: g.URL + "/mcp"}, "ann")
+		result, err := client.session.CallTool(t.Context(), &mcp.CallToolParams{Name: "one", Arguments: map[string]any{}})
+		got := fmt.Sprint(err)
+		if err == nil {
+			text, _ := result.MarshalJSON()
+			got = string(text)
+		}
+		if !strings.Contains(got, want) {
+			t.Errorf("share: %s: the client gets %s", share, got)
+		}
+	}
+}

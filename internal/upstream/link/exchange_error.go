@@ -50,6 +50,9 @@ type ExchangeError struct {
 	// Gone says that no program is there: the process has ended, or the port refuses connections.
 	Gone bool
 
+	// Second says that the server runs, and could not be started once more for one client.
+	Second bool
+
 	Status int                // HTTP status, if that is what went wrong
 	After  time.Duration      // wait before the next request; 0 means unknown
 	code   int                // of the JSON-RPC error in the response; 0 means none
@@ -168,6 +171,10 @@ func CallError(ctx context.Context, f *ExchangeError) *switchboard.Error {
 	case !f.Sent && f.Kind == KindGone:
 		e.Code = switchboard.CodeServerUnreachable
 		e.Text = "the tool's server has forgotten our session, and so did not execute the call; try again later"
+	case !f.Sent && f.Second:
+		e.Code = switchboard.CodeServerUnreachable
+		e.Text = "the tool's server runs, but could not be started once more for you, and the call was not sent"
+		e.Hint = "a client that can be asked (roots, elicitation, sampling) gets a process of its own; if only one can run at a time, the operator of Switchboard writes share: all for this server"
 	case !f.Sent:
 		e.Code = switchboard.CodeServerUnreachable
 		e.Text = "the tool's server cannot be reached now, and the call was not sent; try again later"
