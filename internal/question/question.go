@@ -84,7 +84,8 @@ func (v vetter) vetQuestion(ctx context.Context, c *switchboard.Call, method str
 	return nameServer(c.Server, method, params), nil
 }
 
-// nameServer puts the name of the server into the text and _meta of a question.
+// nameServer puts the name of the server into the text and _meta of a question. For the client, all servers are one: it must not add what others have
+// said to what a server's question sends to its model, so includeContext becomes none.
 func nameServer(by switchboard.ServerID, method string, params []byte) []byte {
 	meta, ok := wire.Field(params, wire.MemberMeta)
 	if !ok || meta[0] != '{' {
@@ -96,6 +97,9 @@ func nameServer(by switchboard.ServerID, method string, params []byte) []byte {
 		raw, _ := wire.Field(params, "message")
 		message, _ := wire.String(raw)
 		edits = append(edits, wire.Edit{Name: "message", Value: wire.AppendString(nil, fmt.Sprintf("The server %q asks: %s", by, message))})
+	}
+	if _, ok := wire.Field(params, "includeContext"); ok && method == wire.MethodSample {
+		edits = append(edits, wire.Edit{Name: "includeContext", Value: []byte(`"none"`)})
 	}
 	return wire.Rewrite(nil, params, edits...)
 }

@@ -34,6 +34,14 @@ func TestAResultThatAsksForMoreNamesItsServerInEachQuestion(t *testing.T) {
 	}
 }
 
+func TestASampleHasNoContextOfOtherServers(t *testing.T) {
+	r := switchboard.Result{JSON: []byte(`{"resultType":"input_required","inputRequests":{"a":{"method":"sampling/createMessage","params":{"includeContext":"allServers","maxTokens":9}}}}`)}
+	got, err := Vet(allow, quiet, gives(r, nil)).Call(t.Context(), able())
+	if err != nil || !strings.Contains(string(got.JSON), `"params":{"includeContext":"none","maxTokens":9,`) {
+		t.Errorf("%v %s", err, got.JSON)
+	}
+}
+
 func TestAResultWithoutAQuestionPassesUnchanged(t *testing.T) {
 	for _, text := range []string{`{"content":[{"text":"a\u202eb"}],"_meta":{"io.switchboard/server":"x"}}`, `{"resultType":"complete","inputRequests":{"a":{}}}`} {
 		r := switchboard.Result{JSON: []byte(text)}
