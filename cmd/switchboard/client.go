@@ -46,22 +46,41 @@ type targetFlags struct {
 	Wait  time.Duration `help:"Wait at most TIME for servers that are still starting." placeholder:"TIME" default:"60s"`
 }
 
-// findTarget finds the running Switchboard to use, and reports whether there is one. Otherwise the command starts one.
+// findTarget finds the running Switchboard to ask about a tenant, and reports whether there is one. Otherwise the command starts one. Its
+// admin API answers about each tenant that it serves. A process whose keyless callers belong to the tenant comes first.
 func (t *taskTarget) findTarget() bool {
+	return t.findFor(t.Tenant) || t.findFor("")
+}
+
+// findFor is findTarget for a process whose keyless callers belong to the tenant; "" means any process.
+func (t *taskTarget) findFor(tenant switchboard.TenantID) bool {
 	if t.URL != "" {
 		at := t.findRunningAt(t.URL)
 		t.row, t.fault = at.row, at.fault
 	} else if !t.Alone && t.MCPConfig == "" {
-		tenant := t.Tenant
-		if strings.HasPrefix(os.Getenv(keyVariable), identity.AgentPrefix) {
-			tenant = "" // the key says the tenant
-		}
 		if row, ok := t.findServing(tenant); ok {
 			at := runningAt(row)
 			t.URL, t.row = at.URL, at.row
 		}
 	}
 	return t.URL != ""
+}
+
+// findForCall finds the running Switchboard for a call in the tenant, and reports whether there is one. It has to be a process whose
+// keyless callers belong to the tenant, unless an agent's key says the tenant. If others serve, findForCall prints why the call does not use them.
+func (t *taskTarget) findForCall(stderr io.Writer) bool {
+	tenant := t.Tenant
+	if strings.HasPrefix(os.Getenv(keyVariable), identity.AgentPrefix) {
+		tenant = ""
+	}
+	if t.findFor(tenant) {
+		return true
+	}
+	if other, ok := t.findServing(""); ok && !t.Alone && t.MCPConfig == "" {
+		fmt.Fprintf(stderr, "switchboard: this command starts the servers itself: the Switchboard that serves from this folder takes calls without a key for tenant %s only. "+
+			"With a key of tenant %s in %s, it takes the call\n", other.Tenant, tenant, keyVariable)
+	}
+	return false
 }
 
 // client returns the HTTP client for requests to the target. It follows no redirect.
@@ -92,7 +111,7 @@ type mcpClient struct {
 // folder data ("" stores nothing), and connect waits until it shows the tool. The caller must call
 // stop in the end.
 func (t *taskTarget) connect(ctx context.Context, io streams, log *slog.Logger, data, tool string) (*mcpClient, error) {
-	if t.findTarget() {
+	if t.findForCall(io.err) {
 		return t.connectHTTP()
 	}
 	a, err := t.startApp(ctx, log, app.Options{Data: data})
