@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"os"
 	"slices"
@@ -229,15 +230,20 @@ func (t *taskTarget) fetchAnswer(req *http.Request) ([]byte, error) {
 	if key := os.Getenv(keyVariable); key != "" {
 		req.Header.Set("Authorization", "Bearer "+key)
 	}
+	connected := false
+	req = req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected = true }}))
 	resp, err := t.client().Do(req)
-	if err != nil {
+	switch {
+	case err != nil && connected:
+		return nil, lostCallError(req.URL, err)
+	case err != nil:
 		return nil, unreachableError{noAnswerError(req.URL, err)}
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
 		body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 		if err != nil {
-			return nil, unreachableError{err}
+			return nil, lostCallError(req.URL, err)
 		}
 		if !json.Valid(body) {
 			return nil, fmt.Errorf("%s answered %s: %.200q", req.URL.Redacted(), resp.Status, body)
@@ -248,12 +254,17 @@ func (t *taskTarget) fetchAnswer(req *http.Request) ([]byte, error) {
 	for {
 		e, err := events.Next()
 		if err != nil {
-			return nil, unreachableError{fmt.Errorf("the stream ended without an answer: %w", err)}
+			return nil, lostCallError(req.URL, err)
 		}
 		if m, err := wire.ParseEnvelope(e.Data); err == nil && m.Kind == wire.Response {
 			return bytes.Clone(e.Data), nil
 		}
 	}
+}
+
+// lostCallError returns the error of a connection to u that broke after an MCP request had left, or might have left.
+func lostCallError(u *url.URL, err error) error {
+	return unknownOutcomeError{fmt.Errorf("%w. A call may have been made: look before you repeat it, with switchboard receipts list --kind call", lostAnswerText(u, err))}
 }
 
 // noAnswerError returns the error for a URL that gave no answer. It includes the cause, unless the
