@@ -30,7 +30,7 @@ func (t *taskTarget) changeAdmin(ctx context.Context, method, path string, body 
 		answer, err = t.exchange(ctx, method, path, body, header...)
 	}
 	if isLost(err) {
-		err = unreachableError{fmt.Errorf("%w. The answer to this change was lost, so the change may have been made: look before you repeat it, with switchboard config history, server list or key list", err)}
+		err = unknownOutcomeError{fmt.Errorf("%w. The answer to this change was lost, so the change may have been made: look before you repeat it, with switchboard config history, server list or key list", err)}
 	}
 	if err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"os"
 	"slices"
@@ -46,22 +47,41 @@ type targetFlags struct {
 	Wait  time.Duration `help:"Wait at most TIME for servers that are still starting." placeholder:"TIME" default:"60s"`
 }
 
-// findTarget finds the running Switchboard to use, and reports whether there is one. Otherwise the command starts one.
+// findTarget finds the running Switchboard to ask about a tenant, and reports whether there is one. Otherwise the command starts one. Its
+// admin API answers about each tenant that it serves. A process whose keyless callers belong to the tenant comes first.
 func (t *taskTarget) findTarget() bool {
+	return t.findFor(t.Tenant) || t.findFor("")
+}
+
+// findFor is findTarget for a process whose keyless callers belong to the tenant; "" means any process.
+func (t *taskTarget) findFor(tenant switchboard.TenantID) bool {
 	if t.URL != "" {
 		at := t.findRunningAt(t.URL)
 		t.row, t.fault = at.row, at.fault
 	} else if !t.Alone && t.MCPConfig == "" {
-		tenant := t.Tenant
-		if strings.HasPrefix(os.Getenv(keyVariable), identity.AgentPrefix) {
-			tenant = "" // the key says the tenant
-		}
 		if row, ok := t.findServing(tenant); ok {
 			at := runningAt(row)
 			t.URL, t.row = at.URL, at.row
 		}
 	}
 	return t.URL != ""
+}
+
+// findForCall finds the running Switchboard for a call in the tenant, and reports whether there is one. It has to be a process whose
+// keyless callers belong to the tenant, unless an agent's key says the tenant. If others serve, findForCall prints why the call does not use them.
+func (t *taskTarget) findForCall(stderr io.Writer) bool {
+	tenant := t.Tenant
+	if strings.HasPrefix(os.Getenv(keyVariable), identity.AgentPrefix) {
+		tenant = ""
+	}
+	if t.findFor(tenant) {
+		return true
+	}
+	if other, ok := t.findServing(""); ok && !t.Alone && t.MCPConfig == "" {
+		fmt.Fprintf(stderr, "switchboard: this command starts the servers itself: the Switchboard that serves from this folder takes calls without a key for tenant %s only. "+
+			"With a key of tenant %s in %s, it takes the call\n", other.Tenant, tenant, keyVariable)
+	}
+	return false
 }
 
 // client returns the HTTP client for requests to the target. It follows no redirect.
@@ -92,7 +112,7 @@ type mcpClient struct {
 // folder data ("" stores nothing), and connect waits until it shows the tool. The caller must call
 // stop in the end.
 func (t *taskTarget) connect(ctx context.Context, io streams, log *slog.Logger, data, tool string) (*mcpClient, error) {
-	if t.findTarget() {
+	if t.findForCall(io.err) {
 		return t.connectHTTP()
 	}
 	a, err := t.startApp(ctx, log, app.Options{Data: data})
@@ -210,15 +230,20 @@ func (t *taskTarget) fetchAnswer(req *http.Request) ([]byte, error) {
 	if key := os.Getenv(keyVariable); key != "" {
 		req.Header.Set("Authorization", "Bearer "+key)
 	}
+	connected := false
+	req = req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected = true }}))
 	resp, err := t.client().Do(req)
-	if err != nil {
+	switch {
+	case err != nil && connected:
+		return nil, lostCallError(req.URL, err)
+	case err != nil:
 		return nil, unreachableError{noAnswerError(req.URL, err)}
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
 		body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 		if err != nil {
-			return nil, unreachableError{err}
+			return nil, lostCallError(req.URL, err)
 		}
 		if !json.Valid(body) {
 			return nil, fmt.Errorf("%s answered %s: %.200q", req.URL.Redacted(), resp.Status, body)
@@ -229,12 +254,17 @@ func (t *taskTarget) fetchAnswer(req *http.Request) ([]byte, error) {
 	for {
 		e, err := events.Next()
 		if err != nil {
-			return nil, unreachableError{fmt.Errorf("the stream ended without an answer: %w", err)}
+			return nil, lostCallError(req.URL, err)
 		}
 		if m, err := wire.ParseEnvelope(e.Data); err == nil && m.Kind == wire.Response {
 			return bytes.Clone(e.Data), nil
 		}
 	}
+}
+
+// lostCallError returns the error of a connection to u that broke after an MCP request had left, or might have left.
+func lostCallError(u *url.URL, err error) error {
+	return unknownOutcomeError{fmt.Errorf("%w. A call may have been made: look before you repeat it, with switchboard receipts list --kind call", lostAnswerText(u, err))}
 }
 
 // noAnswerError returns the error for a URL that gave no answer. It includes the cause, unless the

@@ -72,7 +72,7 @@ func (e *explainCmd) whatIf() (url.Values, error) {
 
 // principalFlags describe the caller of a decision.
 type principalFlags struct {
-	Principal string `help:"Decide for the caller with the key ID of the tenant. Without it, for whoever calls without a key." placeholder:"ID"`
+	Principal string `help:"Decide for the caller with the key ID of the tenant. Without it: for whoever calls without a key, or, if keyless callers belong to another tenant, for the only key of the tenant. If that has several keys, name one." placeholder:"ID"`
 }
 
 // Run prints the decision on every candidate. It exits 1 if the task may not start.
@@ -112,7 +112,7 @@ func fetchExplanation(ctx context.Context, io streams, t taskTarget, principal s
 	ask.Task = t.Task
 	if !t.findTarget() {
 		if q.Has("file") {
-			return nil, usageError{errors.New("--file asks a Switchboard that runs, and none does; start it, name it with --url, or change the file in a copy of the folder and give --dir")}
+			return nil, usageError{errors.New("--file asks a Switchboard that runs, and none does; start it, name it with --url, or change the file in a copy of the folder and name its switchboard.yaml with --config")}
 		}
 		a, err := t.startApp(ctx, log, app.Options{})
 		if err != nil {

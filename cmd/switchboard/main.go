@@ -19,6 +19,7 @@ const (
 	exitNo          = 1 // a negative answer
 	exitUsage       = 2 // usage or configuration
 	exitUnreachable = 3 // no Switchboard or store answers
+	exitUnknown     = 4 // a call or a change has left, and its answer was lost
 )
 
 func main() {
@@ -136,6 +137,11 @@ type unreachableError struct{ error }
 
 func (u unreachableError) Unwrap() error { return u.error }
 
+// unknownOutcomeError wraps the error of a call or a change that may have been made.
+type unknownOutcomeError struct{ error }
+
+func (u unknownOutcomeError) Unwrap() error { return u.error }
+
 // usageError wraps a mistake in the command line.
 type usageError struct{ error }
 
@@ -167,6 +173,8 @@ func exitCode(f func() error, stderr io.Writer) (code int) {
 	}
 	fmt.Fprintln(stderr, "switchboard:", err)
 	switch {
+	case errors.As(err, new(unknownOutcomeError)):
+		return exitUnknown
 	case errors.As(err, new(unreachableError)):
 		return exitUnreachable
 	case errors.As(err, &refused):

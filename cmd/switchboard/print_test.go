@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/archive"
 	"github.com/summit-switchboard/switchboard/internal/atom"
 	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/health"
+	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/upstream"
 	"github.com/summit-switchboard/switchboard/internal/wall"
 )
@@ -64,6 +66,10 @@ func TestStatusPrintsEveryFieldThatIsSet(t *testing.T) {
 			{ID: "key.page", State: capability.Red, Probed: ago(time.Minute), Since: ago(time.Hour), Reason: "the file is\x1b[2J empty"},
 			{ID: "key.search", State: capability.Stale, Probed: ago(2 * time.Hour)},
 			{ID: "srv.files", State: capability.Red, Reason: "quarantine"},
+		}
+		st.Records = &admin.RecordStatus{
+			Receipts: receipt.ChainStatus{Node: "n1", Fault: "the store is unavailable: the disk is full", Lost: 1},
+			Archive:  archive.Status{Lost: 2, Fault: "the store is unavailable: the disk is full"},
 		}
 		c := &st.Tasks[0].Context
 		c.Tokens, c.Lists.Tokens, c.FullLists.Tokens = 2500, 2000, 90_000

@@ -196,8 +196,11 @@ func writeStatus(io streams, st *admin.StatusReport) {
 		}
 	}
 	if r := st.Records; r != nil {
-		if why := r.Fault(); why != "" {
+		if why := r.ReceiptFault(); why != "" {
 			fmt.Fprintf(io.out, "\nReceipts of node %s cannot be written as they should: %s\n", r.Receipts.Node, why)
+		}
+		if why := r.ArchiveFault(); why != "" {
+			fmt.Fprintf(io.out, "\nOn node %s, %s\n", r.Receipts.Node, why)
 		}
 		if n := r.Receipts.Lost + int64(r.Archive.Lost); n > 0 {
 			fmt.Fprintf(io.out, "\n%s lost: they were created faster than they could be written, or writing failed\n", count(int(n), "record"))

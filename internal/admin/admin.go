@@ -8,6 +8,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"time"
@@ -117,15 +118,19 @@ type RecordStatus struct {
 	Archive  archive.Status      `json:"archive"`
 }
 
-// Fault says why receipts, their anchor or their archive cannot be written, or "".
-func (s *RecordStatus) Fault() string {
-	for _, why := range []string{s.Receipts.Fault, s.Receipts.Anchor, s.Archive.Fault} {
-		if why != "" {
-			return why
-		}
+// ReceiptFault says why receipts or their anchor cannot be written, or "".
+func (s *RecordStatus) ReceiptFault() string { return cmp.Or(s.Receipts.Fault, s.Receipts.Anchor) }
+
+// ArchiveFault says that the inputs of decisions cannot be archived, and why, or "".
+func (s *RecordStatus) ArchiveFault() string {
+	if s.Archive.Fault == "" {
+		return ""
 	}
-	return ""
+	return "the inputs of decisions cannot be archived now; they wait in memory, and Switchboard tries again: " + s.Archive.Fault
 }
+
+// Fault says why receipts, their anchor or their archive cannot be written, or "".
+func (s *RecordStatus) Fault() string { return cmp.Or(s.ReceiptFault(), s.ArchiveFault()) }
 
 // recordStatus returns nil if there are no receipts.
 func (r *Reader) recordStatus() *RecordStatus {

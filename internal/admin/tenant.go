@@ -50,23 +50,30 @@ func (r *Reader) Tenants() []TenantSummary {
 	return all
 }
 
-// Principal returns the principal of the key id in the tenant. If id is "", it is whoever calls without a key, or the only one with a key where
-// keyless callers belong to another tenant. The error is a *switchboard.Error.
+// Principal returns the principal of the key id in the tenant. If id is "", it is whoever calls without a key. Where keyless callers belong to
+// another tenant, it is the only one with a key then; if the tenant has several, the caller has to name one. The error is a *switchboard.Error.
 func (r *Reader) Principal(tenant switchboard.TenantID, id string) (switchboard.Principal, error) {
 	c := r.o.Configuration()
 	if c.Ring.Local().Tenant == tenant && (id == "" || id == switchboard.LocalID) {
 		return c.Ring.Local(), nil
 	}
 	keys := c.Ring.KeyIDs(tenant)
-	switch {
-	case id == "" && len(keys) == 1:
-		id = keys[0]
-	case !slices.Contains(keys, id):
-		e := &switchboard.Error{Code: switchboard.CodeBadArguments, Text: fmt.Sprintf("tenant %s has no key %.64q", tenant, id), Hint: "name one of its keys as principal: " + strings.Join(keys[:min(len(keys), 20)], ", ")}
+	refuse := func(text string) (switchboard.Principal, error) {
+		e := &switchboard.Error{Code: switchboard.CodeBadArguments, Text: text, Hint: "name one with --principal, in a request with principal=: " + strings.Join(keys[:min(len(keys), 20)], ", ")}
 		if len(keys) == 0 {
-			e.Hint = "it has no key; make one with \"switchboard key new --tenant " + string(tenant) + "\""
+			e.Hint = "make one with \"switchboard key new --tenant " + string(tenant) + "\"; a command with --alone says what a client on stdio gets"
 		}
 		return switchboard.Principal{}, e
+	}
+	switch {
+	case id == "" && len(keys) == 0:
+		return refuse(fmt.Sprintf("tenant %s has no key, so it has no caller here", tenant))
+	case id == "" && len(keys) > 1:
+		return refuse(fmt.Sprintf("tenant %s has several keys", tenant))
+	case id == "":
+		id = keys[0]
+	case !slices.Contains(keys, id):
+		return refuse(fmt.Sprintf("tenant %s has no key %.64q", tenant, id))
 	}
 	return c.CurrentPrincipal(switchboard.Principal{Tenant: tenant, ID: id, Auth: switchboard.AuthAPIKey})
 }

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/admin/api"
 	"github.com/summit-switchboard/switchboard/internal/gateway"
@@ -87,10 +89,14 @@ func (a *App) ServeJoined(ctx context.Context, in io.Reader, out io.Writer, c Jo
 	return a.gateway.ServeStdio(own, gateway.Stdio{In: in, Out: out, Principal: local, Task: c.Task, Run: c.Run, Connection: c.Connection, Confirms: true, Grace: grace})
 }
 
-// ServeOperator serves HTTP on a connection with the operator at its other end, until it ends or ctx is done.
+// ServeOperator serves HTTP on a connection with the operator at its other end, until it ends or ctx is done. A call that is in
+// flight then has the configuration's grace to finish.
 func (a *App) ServeOperator(ctx context.Context, conn net.Conn) {
+	var calls atomic.Int32 // requests in flight that are not for the admin API
 	s := a.newHTTPServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if path := r.URL.Path; strings.HasPrefix(path, "/mcp") || path == "/readyz" || path == "/healthz" { // what agents and supervisors ask
+			calls.Add(1)
+			defer calls.Add(-1)
 			a.gateway.ServeHTTP(w, r)
 			return
 		}
@@ -102,9 +108,38 @@ func (a *App) ServeOperator(ctx context.Context, conn net.Conn) {
 	}))
 	l := &onlyListener{addr: conn.LocalAddr(), conn: make(chan net.Conn, 1), closed: make(chan struct{})}
 	l.conn <- &onlyConn{conn, l}
-	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
-	defer stop()
+	closed := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(closed)
+		if calls.Load() > 0 {
+			finishCalls(a, s)
+		}
+		_ = s.Close()
+	})
 	_ = s.Serve(l) // the error says that l is closed
+	if !stop() {
+		<-closed
+	}
+}
+
+// finishCalls waits until the calls in flight on s have their answers. At the end of their time it cuts them, and waits a moment
+// for their client to read that.
+func finishCalls(a *App, s *http.Server) {
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		_ = s.Shutdown(a.grace.ctx) // an error says that it was closed before
+	}()
+	select {
+	case <-answered:
+		return
+	case <-a.grace.endOfCalls():
+	}
+	a.gateway.CutCalls()
+	select {
+	case <-answered:
+	case <-time.After(lastResponses):
+	}
 }
 
 // An onlyListener accepts one connection, and is closed with it.

@@ -1,9 +1,10 @@
 // Package archive stores the texts that receipts refer to by their digest, each once: decisions,
 // and the inputs that they were made from.
 //
-// It decides when a text is written, and how long it is kept. No caller waits for it: if the store
-// does not take a text, or not soon enough, the text is missing and counted as lost, and decisions
-// that refer to it cannot be replayed.
+// It decides when a text is written, and how long it is kept. No caller waits for it. If the store
+// does not take a text, the archive tries again for a while, and the texts behind it wait. A text
+// that the store does not take in that time, or that finds the queue full, is missing and counted
+// as lost, and decisions that refer to it cannot be replayed.
 package archive
 
 import (
@@ -35,8 +36,9 @@ type Store interface {
 	Apply(ctx context.Context, c store.Change) (store.Version, error)
 }
 
-// ErrNotArchived says that the archive has no text with that digest, or not any more.
-var ErrNotArchived = errors.New("it is not archived any more")
+// ErrNotArchived says that the archive has no text with that digest: the text has expired, or it was
+// never written.
+var ErrNotArchived = errors.New("it is not archived: it has expired, or could not be written")
 
 // Bounds.
 const (
@@ -47,10 +49,12 @@ const (
 	// expiry.
 	rewriteInterval = 24 * time.Hour
 
-	writeTimeout   = 5 * time.Second // for one text
-	logInterval    = time.Minute     // between two log lines on the same failure
-	maxQueue       = 4096            // texts in the queue
-	maxQueuedBytes = 16 << 20        // the sum of their Holds
+	writeTimeout   = 5 * time.Second  // for one attempt to write a text
+	retryInterval  = 5 * time.Second  // between two attempts
+	retryPeriod    = 10 * time.Minute // from the first attempt to the last one, so that a text that the store never takes does not block the others
+	logInterval    = time.Minute      // between two log lines on the same failure
+	maxQueue       = 4096             // texts in the queue
+	maxQueuedBytes = 16 << 20         // the sum of their Holds
 )
 
 // A Text is a text to be archived.
@@ -69,7 +73,7 @@ func TextOf(data []byte) Text {
 type Status struct {
 	Written int    `json:"written"`
 	Lost    int    `json:"lost"`            // texts that could not be written, or not soon enough
-	Fault   string `json:"fault,omitempty"` // why the last text could not be written
+	Fault   string `json:"fault,omitempty"` // why the store does not take a text that waits; "" if none waits
 }
 
 // An Archive writes texts. Use New. A nil Archive ignores them. It is safe for concurrent use.
@@ -77,6 +81,7 @@ type Archive struct {
 	store     Store
 	retention time.Duration
 	log       *slog.Logger
+	closing   chan struct{} // closed by Close: nothing is tried again
 	done      chan struct{}
 
 	mu          sync.Mutex
@@ -84,7 +89,7 @@ type Archive struct {
 	queuedBytes int
 	queued      uint64        // texts that were ever queued
 	ended       uint64        // those of them that were written, or lost
-	oneEnded    chan struct{} // closed when ended grows; nil while nothing waits for that
+	oneEnded    chan struct{} // closed when ended grows, or the store does not take a text; nil while nothing waits for that
 	writtenAt   map[switchboard.Digest]time.Time
 	status      Status
 	loggedAt    time.Time
@@ -95,7 +100,7 @@ type Archive struct {
 func New(st Store, keep time.Duration, log *slog.Logger) *Archive {
 	a := &Archive{
 		store: st, retention: keep + rewriteInterval, log: cmp.Or(log, slog.New(slog.DiscardHandler)),
-		done: make(chan struct{}), queue: make(chan Text, maxQueue), writtenAt: map[switchboard.Digest]time.Time{},
+		closing: make(chan struct{}), done: make(chan struct{}), queue: make(chan Text, maxQueue), writtenAt: map[switchboard.Digest]time.Time{},
 	}
 	go a.writeQueued(a.queue)
 	return a
@@ -141,12 +146,14 @@ func (a *Archive) markWritten(d switchboard.Digest) {
 // countLost counts a text that is not written, and logs it. The caller holds a.mu.
 func (a *Archive) countLost(why string, err error) {
 	a.status.Lost++
-	if err != nil {
-		a.status.Fault = err.Error()
-	}
+	a.logFault("inputs of decisions are not archived, and these decisions cannot be replayed", "why", why, "err", err, "lost", a.status.Lost)
+}
+
+// logFault logs a fault, unless it has logged one a short time ago. The caller holds a.mu.
+func (a *Archive) logFault(text string, args ...any) {
 	if time.Since(a.loggedAt) > logInterval {
 		a.loggedAt = time.Now()
-		a.log.Warn("inputs of decisions are not archived, and these decisions cannot be replayed", "why", why, "err", err, "lost", a.status.Lost)
+		a.log.Warn(text, args...)
 	}
 }
 
@@ -162,15 +169,26 @@ func (a *Archive) writeQueued(queue <-chan Text) {
 		} else {
 			delete(a.writtenAt, t.Digest) // so that the next Put writes it
 			a.countLost("the store does not take it", err)
+			if len(queue) == 0 {
+				a.status.Fault = "" // no text waits
+			}
 		}
-		if a.ended++; a.oneEnded != nil {
-			close(a.oneEnded)
-			a.oneEnded = nil
-		}
+		a.ended++
+		a.wakeSettlers()
 		a.mu.Unlock()
 	}
 }
 
+// wakeSettlers wakes the callers of Settle. The caller holds a.mu.
+func (a *Archive) wakeSettlers() {
+	if a.oneEnded != nil {
+		close(a.oneEnded)
+		a.oneEnded = nil
+	}
+}
+
+// writeText writes a text, and tries again until the store takes it. It gives up after retryPeriod, when the archive is
+// closed, and if the store calls the text invalid.
 func (a *Archive) writeText(t Text) error {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
@@ -180,14 +198,35 @@ func (a *Archive) writeText(t Text) error {
 	if err := z.Close(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
-	defer cancel()
 	k := textKey(t.Digest)
-	_, err := a.store.Apply(ctx, store.Change{Group: k.Group, Writes: []store.Write{{Name: k.Name, Was: store.Any, Data: b.Bytes(), TTL: a.retention}}})
-	return err
+	change := store.Change{Group: k.Group, Writes: []store.Write{{Name: k.Name, Was: store.Any, Data: b.Bytes(), TTL: a.retention}}}
+	for first := time.Now(); ; {
+		ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
+		_, err := a.store.Apply(ctx, change)
+		cancel()
+		if err == nil || errors.Is(err, store.ErrInvalid) || time.Since(first) >= retryPeriod {
+			return err
+		}
+		a.noteFault(err)
+		select {
+		case <-time.After(retryInterval):
+		case <-a.closing:
+			return err
+		}
+	}
 }
 
-// Settle waits until the texts that were put before are written, or lost; until ctx ends; and for writeTimeout at most.
+// noteFault notes that the store does not take a text now.
+func (a *Archive) noteFault(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.status.Fault = err.Error()
+	a.logFault("inputs of decisions cannot be archived now; they wait in memory, and Switchboard tries again", "err", err)
+	a.wakeSettlers()
+}
+
+// Settle waits until the texts that were put before are written, or lost. It does not wait longer than until ctx ends, for
+// writeTimeout, or until the store does not take a text.
 func (a *Archive) Settle(ctx context.Context) {
 	if a == nil {
 		return
@@ -196,7 +235,7 @@ func (a *Archive) Settle(ctx context.Context) {
 	defer cancel()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for before := a.queued; a.ended < before && ctx.Err() == nil; {
+	for before := a.queued; a.ended < before && a.status.Fault == "" && ctx.Err() == nil; {
 		if a.oneEnded == nil {
 			a.oneEnded = make(chan struct{})
 		}
@@ -220,7 +259,7 @@ func (a *Archive) Status() Status {
 	return a.status
 }
 
-// Close writes the queued texts, unless the store takes too long.
+// Close writes the queued texts, unless the store takes too long. It tries each of them once.
 func (a *Archive) Close() {
 	if a == nil {
 		return
@@ -228,6 +267,7 @@ func (a *Archive) Close() {
 	a.mu.Lock()
 	if a.queue != nil {
 		close(a.queue)
+		close(a.closing)
 		a.queue = nil
 	}
 	a.mu.Unlock()

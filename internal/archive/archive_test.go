@@ -67,22 +67,66 @@ func (b *broken) Apply(ctx context.Context, c store.Change) (store.Version, erro
 	return b.Memory.Apply(ctx, c)
 }
 
-func TestATextThatTheStoreRefusesIsCountedAndWrittenAtTheNextPut(t *testing.T) {
+func TestATextThatTheStoreDoesNotTakeIsWrittenWhenTheStoreWorksAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := &broken{store.NewMemory(), true}
+		a := archive.New(st, time.Hour, nil)
+		defer a.Close()
+		texts := []archive.Text{archive.TextOf([]byte("x")), archive.TextOf([]byte("y"))}
+		a.Put(texts...)
+		synctest.Wait()
+		if s := a.Status(); s.Lost != 0 || s.Fault == "" {
+			t.Errorf("while the store is unavailable: %+v", s)
+		}
+		began := time.Now()
+		a.Settle(t.Context())
+		if took := time.Since(began); took != 0 {
+			t.Errorf("while the store is unavailable, Settle took %s", took)
+		}
+		time.Sleep(time.Minute)
+		st.now = false
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if s := a.Status(); s != (archive.Status{Written: 2}) {
+			t.Errorf("when it works again: %+v", s)
+		}
+		for _, text := range texts {
+			if _, err := archive.Read(t.Context(), st, text.Digest); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+func TestATextThatTheStoreNeverTakesIsLostAfterAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := &broken{store.NewMemory(), true}
 		a := archive.New(st, time.Hour, nil)
 		defer a.Close()
 		text := archive.TextOf([]byte("x"))
 		a.Put(text)
-		synctest.Wait()
-		if s := a.Status(); s.Lost != 1 || s.Fault == "" {
+		time.Sleep(11 * time.Minute)
+		if s := a.Status(); s != (archive.Status{Lost: 1}) {
 			t.Errorf("%+v", s)
 		}
 		st.now = false
 		a.Put(text)
 		synctest.Wait()
-		if s := a.Status(); s.Written != 1 || s.Fault != "" {
-			t.Errorf("%+v", s)
+		if s := a.Status(); s != (archive.Status{Written: 1, Lost: 1}) {
+			t.Errorf("when it is put again: %+v", s)
+		}
+	})
+}
+
+func TestCloseDoesNotWaitForAStoreThatIsUnavailable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := archive.New(&broken{store.NewMemory(), true}, time.Hour, nil)
+		a.Put(archive.TextOf([]byte("x")), archive.TextOf([]byte("y")))
+		synctest.Wait()
+		began := time.Now()
+		a.Close()
+		if took := time.Since(began); took != 0 || a.Status().Lost != 2 {
+			t.Errorf("it took %s, %+v", took, a.Status())
 		}
 	})
 }

@@ -148,7 +148,7 @@ func (r *personReader) keys() *document.Keys {
 			{Key: "key", Type: document.Text("an id", r.readID), Doc: "Names the person in receipts and logs; not `local`."},
 			{Key: "hash", Type: document.Custom("`sha256:` and 64 hexadecimal digits", hash, func(v document.Value) { r.row.Hash = r.readHash(v) }), Doc: "The SHA-256 of the person's key, which begins with `swo_`. The key itself stands in no file."},
 			{Key: "next", Type: document.Custom("`sha256:` and 64 hexadecimal digits", hash, func(v document.Value) { r.next = r.readHash(v) }), Doc: "The hash of the key that replaces this one. Both count."},
-			{Key: "expires", Type: document.Custom("a day or a time", document.Schema{"type": "string"}, func(v document.Value) { r.row.Expires = readExpiry(v); warnIfExpired(v, r.row.Expires) }), Doc: "The last day of the key, in UTC, or a time such as `2027-03-31T18:00:00Z`."},
+			{Key: "expires", Type: document.Custom("a day or a time", document.Schema{"type": "string"}, func(v document.Value) { r.row.Expires = readExpiry(v) }), Doc: "The last day of the key, in UTC, or a time such as `2027-03-31T18:00:00Z`."},
 			{Key: "issuer", Type: document.Text("an issuer", func(v document.Value, s string) { r.claim.Issuer = r.readIssuerName(v, s, r.within()) }), Doc: "Instead of a key: the issuer at which the person signs in, with `claim` and `value`."},
 			{Key: "claim", Type: document.Text("the name of a claim", func(v document.Value, s string) { r.claim.Claim = readClaimText(v, s) }), Doc: "A claim that the issuer states about the person, such as `groups`, `email` or `sub`."},
 			{Key: "value", Type: document.Text("a text", func(v document.Value, s string) { r.claim.Value = readClaimText(v, s) }), Doc: "The row counts if the claim is this text, or a list with it."},
@@ -307,13 +307,6 @@ func (r *personReader) readTaskless(m document.FixedMap) {
 		if at, ok := m.Lookup(name); ok && r.row.ID != "" && !m.HasKey("tasks") {
 			at.Fault("it is for calls of tools, and this key can make none; add tasks: [TASK] to the row, or leave %s out", name)
 		}
-	}
-}
-
-// warnIfExpired warns about an expiry in the past. It is no fault: a key that expires must not stop the next start.
-func warnIfExpired(v document.Value, end time.Time) {
-	if end.Unix() > 0 && end.Before(time.Now()) {
-		v.Warn("the key has expired: it opens nothing; remove its row, or replace it (switchboard key rotate)")
 	}
 }
 

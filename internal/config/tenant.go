@@ -223,7 +223,7 @@ func ParseExpiry(s string) (time.Time, error) {
 }
 
 // readExpiry returns when the key expires. An unreadable expiry counts as long past, so that a typing
-// error does not extend a key.
+// error does not extend a key. An expiry in the past is no fault: a key that expires must not stop the next start.
 func readExpiry(v document.Value) time.Time {
 	s, ok := v.ReadText()
 	if !ok {
@@ -235,7 +235,7 @@ func readExpiry(v document.Value) time.Time {
 		return time.Unix(0, 0)
 	}
 	if !time.Now().Before(end) {
-		v.Warn("the key has expired; remove it, or give it another day")
+		v.Warn("the key has expired: it opens nothing; remove its row, or replace it (switchboard key rotate)")
 	}
 	return end
 }

@@ -184,7 +184,7 @@ func (r *keyReader) keys() *document.Keys {
 				}
 			}), Doc: "Its tier, out of those that the operator gives the tenant; the first if absent."},
 			{Key: "mode", Type: modeType(func(v document.Value) { k.Mode = readMode(v, k.Mode) }), Doc: "How much agents may do alone with this key, at most the tenant's mode."},
-			{Key: "expires", Type: document.Custom("a day or a time", document.Schema{"type": "string"}, func(v document.Value) { k.Expires = readExpiry(v); warnIfExpired(v, k.Expires) }), Doc: "The last day of the key, in UTC, or a time such as `2027-03-31T18:00:00Z`."},
+			{Key: "expires", Type: document.Custom("a day or a time", document.Schema{"type": "string"}, func(v document.Value) { k.Expires = readExpiry(v) }), Doc: "The last day of the key, in UTC, or a time such as `2027-03-31T18:00:00Z`."},
 		},
 		Hints: map[string]string{"key": "write the hash of the key, as `switchboard key new` prints it; the key itself stands in no file", "principal": `write "id"`},
 	}

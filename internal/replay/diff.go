@@ -136,7 +136,7 @@ type BrokenReplay struct {
 // Why a decision cannot be replayed.
 const (
 	whyDamaged = "the receipt is damaged"
-	whyGone    = "the inputs of the decision are not archived any more"
+	whyGone    = "the inputs of the decision are not archived: they have expired, or could not be written"
 	whyTime    = "a policy could not be evaluated, either then or in the replay, which happens when an evaluation takes too long"
 )
 

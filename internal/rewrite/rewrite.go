@@ -17,6 +17,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/ownfile"
@@ -47,7 +48,7 @@ func File(ctx context.Context, name string, perm fs.FileMode, change func(old []
 	}
 	defer lock.Close() //nolint:errcheck // this releases the lock
 	if err := discard(target); err != nil {
-		return err
+		return explain(name, target, err)
 	}
 	for range maxAttempts {
 		old, info, err := read(target)
@@ -67,7 +68,7 @@ func File(ctx context.Context, name string, perm fs.FileMode, change func(old []
 		}
 		replaced, err := replace(target, old, next, info, perm)
 		if err != nil || replaced {
-			return err
+			return explain(name, target, err)
 		}
 		if err := ctx.Err(); err != nil {
 			return err
@@ -87,7 +88,17 @@ func Discard(ctx context.Context, name string) error {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	defer lock.Close() //nolint:errcheck // this releases the lock
-	return discard(target)
+	return explain(name, target, discard(target))
+}
+
+// explain returns err. If the folder cannot be written, the error names the file that was to be changed, because nobody knows
+// the name of its new content.
+func explain(name, target string, err error) error {
+	at, ok := errors.AsType[*fs.PathError](err)
+	if ok && at.Path == freshName(target) && (at.Op == "open" || at.Op == "remove") && (errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)) {
+		return fmt.Errorf("%s cannot be changed, because its folder cannot be written: %w", name, at.Err)
+	}
+	return err
 }
 
 // discard removes the new content of a killed process. Only the holder of the lock uses its name.

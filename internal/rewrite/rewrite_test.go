@@ -168,6 +168,18 @@ func TestFilesThatCannotBeChangedAreRefused(t *testing.T) {
 	wantFiles(t, dir, "dangling", "read-only")
 }
 
+func TestAFolderThatCannotBeWrittenIsNamedByTheFile(t *testing.T) {
+	const folder = "/sys" // not even root may make a file there
+	if _, err := os.Stat(folder); err != nil {
+		t.Skip("there is no such folder here:", err)
+	}
+	name := filepath.Join(folder, "f.yaml")
+	err := rewrite.File(t.Context(), name, 0o600, appendLine("b"))
+	if want := name + " cannot be changed, because its folder cannot be written: "; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("error %v, want %q", err, want)
+	}
+}
+
 func TestAChangeIsComputedAnewIfTheFileHasChangedMeanwhile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "f")
 	writeFile(t, file, "a\n", 0o600)

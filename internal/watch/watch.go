@@ -117,13 +117,14 @@ func Run(ctx context.Context, o Options, asked <-chan os.Signal) {
 				continue
 			}
 			o.Log.Warn("watching the configuration", "err", err) // events may be lost
-			changed = true
+			changed, w.stale = true, true
 			readSoon()
 		case e, ok := <-w.events:
 			if !ok {
 				w.events = nil
 				continue
 			}
+			w.noteRename(e)
 			if e.Op != fsnotify.Chmod && o.Files.concerns(e.Name) {
 				changed = true
 				readSoon()
@@ -147,13 +148,16 @@ func Run(ctx context.Context, o Options, asked <-chan os.Signal) {
 			}
 			waiting, changed, demanded = false, false, false
 			o.Files.enterStartFolder()
+			if w.stale {
+				w.renew()
+			}
 			o.Reload(ctx, func() {
 				if found {
 					reloads.publish(ctx)
 				}
 			})
-			if w.watchFolders() {
-				changed = true // a new folder may have changed before it was watched
+			if w.missedChange() {
+				changed = true
 				readSoon()
 			}
 		}
@@ -260,6 +264,20 @@ type folderWatcher struct {
 	events     chan fsnotify.Event
 	errors     chan error
 	failed     bool // newWatcher has failed
+	stale      bool // names of watched folders may belong to other folders by now
+}
+
+// noteRename notes that a watched folder, or a folder above one, was renamed. The watcher goes on to watch the folders
+// below it, but under their old names, so it would report changes of files that do not exist.
+func (w *folderWatcher) noteRename(e fsnotify.Event) {
+	if !e.Has(fsnotify.Rename) {
+		return
+	}
+	for _, name := range w.folders.WatchList() {
+		if name == e.Name || strings.HasPrefix(name, e.Name+string(filepath.Separator)) {
+			w.stale = true
+		}
+	}
 }
 
 // renew makes a new watcher, because the names of the watched folders may belong to other folders
@@ -274,7 +292,7 @@ func (w *folderWatcher) renew() {
 		return
 	}
 	w.close()
-	w.folders, w.events, w.errors, w.failed = folders, folders.Events, folders.Errors, false
+	w.folders, w.events, w.errors, w.failed, w.stale = folders, folders.Events, folders.Errors, false, false
 	w.watchFolders()
 }
 
@@ -284,8 +302,15 @@ func (w *folderWatcher) close() {
 	}
 }
 
+// missedChange watches the folders that the last load read, and reports whether a file has changed since that load: a new
+// folder may have changed before it was watched.
+func (w *folderWatcher) missedChange() bool {
+	return w.watchFolders() && w.files.differ()
+}
+
 // watchFolders adds the folders that the last load read, and those of its files, and reports
-// whether one is new. If a folder is gone, it adds the nearest folder above it, because the gone
+// whether one may be new. A folder with two names, such as a link to it, looks new each time, because the watcher knows it
+// under one of them. If a folder is gone, it adds the nearest folder above it, because the gone
 // folder may be made again there.
 func (w *folderWatcher) watchFolders() (grown bool) {
 	if w.folders == nil {
@@ -302,14 +327,16 @@ func (w *folderWatcher) watchFolders() (grown bool) {
 			}
 			name = filepath.Dir(name)
 		}
-		switch err := w.folders.Add(name); {
-		case err == nil:
-			grown = grown || !before[name]
-		case errors.Is(err, fs.ErrNotExist): // the folder has just been removed
-			grown = true
-		default:
-			w.log.Warn("a folder of the configuration cannot be watched; it is compared each minute, and SIGHUP reads it at once", "folder", name, "err", err)
+		err := w.folders.Add(name)
+		for errors.Is(err, fs.ErrNotExist) && name != filepath.Dir(name) { // the folder has just been removed
+			name = filepath.Dir(name)
+			err = w.folders.Add(name)
 		}
+		if err != nil {
+			w.log.Warn("a folder of the configuration cannot be watched; it is compared each minute, and SIGHUP reads it at once", "folder", name, "err", err)
+			continue
+		}
+		grown = grown || !before[name]
 	}
 	return grown
 }

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/fsnotify/fsnotify"
 )
 
 func TestOnlyFilesThatALoadReadCauseAReload(t *testing.T) {
@@ -132,5 +134,59 @@ func TestFilesAreUnchangedUntilOneIsWrittenMadeOrRemoved(t *testing.T) {
 	}
 	if (*ReadFiles)(nil).Unchanged() || (&ReadFiles{}).Unchanged() {
 		t.Error("files that nobody has read are unchanged")
+	}
+}
+
+func TestARenamedFolderIsReadOnceAndWatchedUnderItsNewName(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, filepath.FromSlash(name)) }
+	if err := os.MkdirAll(at("tenants/beta/tasks"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f := NewFiles(slog.New(slog.DiscardHandler))
+	load := func(names ...string) {
+		note, done := f.Begin()
+		for _, name := range names {
+			note(at(name))
+		}
+		done()
+	}
+	w := &folderWatcher{files: f, log: f.log, newWatcher: fsnotify.NewWatcher}
+	defer func() { w.close() }()
+	load("tenants", "tenants/beta", "tenants/beta/tasks")
+	w.renew()
+	if err := os.Rename(at("tenants/beta"), at("tenants/gamma")); err != nil {
+		t.Fatal(err)
+	}
+	for !w.stale {
+		w.noteRename(<-w.events)
+	}
+	w.renew()
+	load("tenants", "tenants/gamma", "tenants/gamma/tasks")
+	for range 2 {
+		if w.missedChange() {
+			t.Fatal("the renamed folder is read again, although nothing has changed")
+		}
+	}
+	if err := os.WriteFile(at("tenants/gamma/tasks/new.yaml"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for e := range w.events { // one from the new folders may come first
+		if filepath.Base(e.Name) == "new.yaml" {
+			if !f.concerns(e.Name) {
+				t.Errorf("a new file in the renamed folder is ignored: %s", e)
+			}
+			break
+		}
+	}
+	// A folder that is read under two names is watched under one of them.
+	if err := os.Symlink(at("tenants/gamma"), at("tenants/link")); err != nil {
+		t.Skip("no links here:", err)
+	}
+	load("tenants", "tenants/gamma", "tenants/gamma/tasks", "tenants/link", "tenants/link/tasks")
+	for range 2 {
+		if w.missedChange() {
+			t.Fatal("a folder with two names is read again, although nothing has changed")
+		}
 	}
 }

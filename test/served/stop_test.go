@@ -320,6 +320,49 @@ func TestOnStopAClientIsToldOfACallThatDidNotEnd(t *testing.T) {
 	}
 }
 
+// A command reaches the process that serves over a connection of its own.
+func TestOnStopACallOfACommandFinishesOrItsOutcomeIsUnknown(t *testing.T) {
+	for _, tt := range []struct {
+		name, grace string
+		do          string
+		signal      syscall.Signal
+		code        int
+		out, err    string
+	}{
+		{"it finishes", "1m", "await", syscall.SIGTERM, 0, "mark-1.", ""},
+		{"it is cut at the end of its time", "2s", "wait", syscall.SIGTERM, 1, "SB-EXEC-004", ""},
+		{"Switchboard is killed", "1m", "wait", syscall.SIGKILL, 4, "", "the connection broke before the answer: EOF. A call may have been made"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			folder := t.TempDir()
+			marks, until := filepath.Join(folder, "marks"), filepath.Join(folder, "until")
+			dir := rig.LayOut(t, strings.Replace(rig.Fakes(rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "work"))), "start_deadline", "grace: "+tt.grace+"\nstart_deadline", 1))
+			g := rig.Serve(t, dir)
+			var work sync.WaitGroup
+			work.Go(func() {
+				out, errs, code := rig.Command(t, dir, "call", "work", fmt.Sprintf(`{"do":%q,"until":%q,"mark":"mark-1."}`, tt.do, until))
+				if code != tt.code || !strings.Contains(out, tt.out) || !strings.Contains(errs, tt.err) || strings.Contains(errs, "nothing answers") {
+					t.Errorf("exit %d\n%s%s", code, out, errs)
+				}
+			})
+			rig.AwaitCalls(t, marks, 1)
+			g.Signal(t, tt.signal)
+			if tt.do == "await" {
+				rig.Eventually(t, "it waits for its call", func() string {
+					if !strings.Contains(g.Logged(), "msg=stopping calls_in_flight=1") {
+						return g.Logged()
+					}
+					return ""
+				})
+				rig.WriteFile(t, until, "now")
+			}
+			work.Wait()
+			_ = g.Cmd.Wait()
+		})
+	}
+}
+
 func TestStreamsDoNotKeepItFromStopping(t *testing.T) {
 	g := rig.Serve(t, rig.LayOut(t, strings.Replace(rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "one"))), "start_deadline", "grace: 5m\nstart_deadline", 1)))
 	legacy, heard := g.Open(t, "/mcp", false), make(chan string, 2)

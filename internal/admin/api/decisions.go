@@ -16,7 +16,7 @@ import (
 type explainRequest struct {
 	Tenant      switchboard.TenantID `path:"tenant" maxLength:"64" doc:"The tenant of the task."`
 	Task        switchboard.TaskID   `query:"task" maxLength:"64" doc:"The task; the tenant's default task if absent."`
-	Principal   string               `query:"principal" maxLength:"64" doc:"The id of the key to decide for; if absent, whoever calls without a key."`
+	Principal   string               `query:"principal" maxLength:"64" doc:"The id of the key to decide for. If absent: whoever calls without a key; where keyless callers belong to another tenant, the only key of the tenant."`
 	Tokens      bool                 `query:"tokens" doc:"Count the tokens of each tool."`
 	Budget      int                  `query:"budget" minimum:"1" maximum:"10000000" doc:"A token budget in place of the task's."`
 	Definitions bool                 `query:"definitions" doc:"Give each tool's definition, as the client gets it."`

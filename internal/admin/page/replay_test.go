@@ -22,7 +22,7 @@ func TestAReplaySaysWhetherTheDecisionsOfAReceiptComeOutTheSame(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, "")
 	cookie := d.signIn(t)
-	const gone = "the inputs of the decision are not archived any more"
+	const gone = "the inputs of the decision are not archived: they have expired, or could not be written"
 	for _, tt := range []struct {
 		name string
 		run  any
