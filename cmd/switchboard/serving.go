@@ -12,9 +12,24 @@ import (
 )
 
 // findServing returns a process that serves the configuration from the data folder: the oldest one that serves HTTP, else the oldest
-// one that clients on stdio share. tenant is that of its keyless callers; "" means any. ok is false if there is none.
+// one that clients on stdio share. If there is no switchboard.yaml, it returns one that serves a client's file (--mcp-config) of this folder. tenant is that of its keyless callers; "" means any. ok is false if there is none.
 func (c *commonFlags) findServing(tenant switchboard.TenantID) (at serving.Neighbor, ok bool) {
-	dir := c.dataDir()
+	own := c.configPath()
+	at, ok = findRow(c.dataDir(), tenant, func(configuration string) bool { return configuration == own })
+	if ok || c.MCPConfig != "" || c.Config != homeConfig() {
+		return at, ok
+	}
+	// There is no switchboard.yaml here, and none was named. So it may serve a client's file: with the data folder that was named, or without one, and
+	// then its row is beside the user's own configuration.
+	if c.Data != "" {
+		return findRow(c.Data, tenant, func(string) bool { return true })
+	}
+	here := (&commonFlags{MCPConfig: "mcp.json"}).configPath()
+	return findRow((&commonFlags{MCPConfig: "mcp.json"}).rowFolder(), tenant, func(configuration string) bool { return filepath.Dir(configuration) == filepath.Dir(here) })
+}
+
+// findRow is findServing for the rows in a folder of those configurations that are served; see serving.Rows. Without a folder there are none.
+func findRow(dir string, tenant switchboard.TenantID, served func(configuration string) bool) (at serving.Neighbor, ok bool) {
 	if dir == "" {
 		return at, false
 	}
@@ -23,7 +38,7 @@ func (c *commonFlags) findServing(tenant switchboard.TenantID) (at serving.Neigh
 		return at, false
 	}
 	for _, row := range rows { // the newest first
-		if row.Configuration == c.configPath() && (tenant == "" || row.Tenant == tenant) && (row.URL != "" || at.URL == "") {
+		if served(row.Configuration) && (tenant == "" || row.Tenant == tenant) && (row.URL != "" || at.URL == "") {
 			at, ok = row, true
 		}
 	}

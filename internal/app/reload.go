@@ -74,7 +74,7 @@ func (a *App) swapState(ctx context.Context, s *servingState) {
 		a.keysChanged.send()
 	}
 	if was.loadedConfig != s.loadedConfig {
-		a.runs.Reconfigure(ctx)
+		run.Reconfigure(ctx, a.runs)
 	} else {
 		a.runs.Rebind(ctx)
 	}

@@ -84,10 +84,10 @@ func TestARunLeavesALostServerAndStaysWithItsReplacement(t *testing.T) {
 	c.servers = []switchboard.ServerID{"a", "b"}
 	step("the only one is lost still, and now there is another", func() { g.ReplaceServers(ctx, lost("a")) }, "b", 1)
 
-	step("the configuration changes, and the first is lost still", func() { g.Reconfigure(ctx) }, "b", 0)
+	step("the configuration changes, and the first is lost still", func() { run.Reconfigure(ctx, g) }, "b", 0)
 	c.lost = nil
 	step("the first is back", func() { g.Rebind(ctx) }, "b", 0)
-	step("the configuration changes", func() { g.Reconfigure(ctx) }, "a", 1)
+	step("the configuration changes", func() { run.Reconfigure(ctx, g) }, "a", 1)
 	step("the catalog changes then", func() { g.Rebind(ctx) }, "a", 0)
 
 	// A new run does not avoid the servers that other runs have abandoned.

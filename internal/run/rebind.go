@@ -21,9 +21,9 @@ func (g *Runs) Rebind(ctx context.Context) {
 	rebinding{registry: g}.bindAll(ctx, g.beginGeneration())
 }
 
-// Reconfigure is Rebind after the configuration has changed. A run may return to servers that it has given up: what serves it
+// Reconfigure is Runs.Rebind after the configuration has changed. A run may return to servers that it has given up: what serves it
 // now is what the new configuration prefers.
-func (g *Runs) Reconfigure(ctx context.Context) {
+func Reconfigure(ctx context.Context, g *Runs) {
 	g.rebindLock.Lock()
 	defer g.rebindLock.Unlock()
 	rebinding{registry: g, anew: true}.bindAll(ctx, g.beginGeneration())
