@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/summit-switchboard/switchboard/internal/catalog"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -76,10 +77,36 @@ func TestNamesThatLookLikeOthersAreRefused(t *testing.T) {
 		if len(f) != 1 || !strings.Contains(f[0], "name: ") || len(f[0]) > 400 {
 			t.Errorf("%s: faults = %.500q", tt.why, f)
 		}
+		// One character is shown as it is: see TestTheFaultShowsTheCharacterThatANameMayNotHave.
 		for _, r := range strings.Join(f, "") {
-			if r != '…' && (r < ' ' || r > '~') {
+			if r != '…' && r != ' ' && !unicode.In(r, unicode.L, unicode.N, unicode.P, unicode.S) {
 				t.Errorf("%s: the fault shows %+q as it is", tt.why, r)
 			}
+		}
+	}
+}
+
+func TestTheFaultShowsTheCharacterThatANameMayNotHave(t *testing.T) {
+	for name, want := range map[string]string{
+		"l\u00f6schen":           `has the character "ö" (U+00F6), which is not allowed in names`,
+		"g\u043eogle":            `has the character "о" (U+043E), which is not allowed in names`,
+		"\U0001f50d":             `has the character "🔍" (U+1F50D), which is not allowed in names`,
+		"a*":                     `has the character "*" (U+002A), which is not allowed in names`,
+		"sea\u200brch":           "has the character U+200B, which is not allowed in names",
+		"cafe\u0301":             "has the character U+0301, which is not allowed in names",
+		"get\u00a0status":        "has the character U+00A0, which is not allowed in names",
+		"a\u3164b":               "has the character U+3164, which is not allowed in names",
+		"a\u2800b":               "has the character U+2800, which is not allowed in names",
+		"a\nb":                   "has the character U+000A, which is not allowed in names",
+		"search\U000e0073":       "has the character U+E0073, which is not allowed in names",
+		"\ue000":                 "has the character U+E000, which is not allowed in names",
+		"\u202ehcraes":           "has the character U+202E, which is not allowed in names",
+		"a\u0085b":               "has the character U+0085, which is not allowed in names",
+		strings.Repeat("a", 129): "is 129 bytes long; at most 128 are allowed",
+		"a\xffb":                 "is not valid UTF-8",
+	} {
+		if got := catalog.CheckName(name); got != want {
+			t.Errorf("%+q %s; want %s", name, got, want)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/summit-switchboard/switchboard/internal/catalog"
 	"github.com/summit-switchboard/switchboard/internal/policy"
@@ -231,6 +232,13 @@ func TestNaughtyStringsAsNames(t *testing.T) {
 			t.Errorf("%q is still offered, though its block is malformed", got)
 		}
 		for _, f := range texts(s.Faults()) {
+			if before, shown, ok := strings.Cut(f, `has the character "`); ok { // the only one that is shown as it is
+				r, size := utf8.DecodeRuneInString(shown)
+				if !unicode.IsGraphic(r) || unicode.IsMark(r) || unicode.IsSpace(r) {
+					t.Errorf("a fault of %+q shows %+q", name, r)
+				}
+				f = before + shown[size:]
+			}
 			if strings.ContainsFunc(f, func(r rune) bool {
 				return r < ' ' || r > '~' && r != '…' && !unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul) && r != 'ー'
 			}) {
