@@ -117,6 +117,7 @@ internal/search: internal/switchboard internal/wire
 internal/secret: internal/switchboard internal/upstream/process
 internal/serving: internal/ownfile internal/switchboard
 internal/session: internal/canonical internal/run internal/store internal/store/feed internal/surface internal/switchboard internal/wire
+internal/shape: internal/switchboard internal/wire
 internal/shown: internal/canonical internal/redact internal/scan internal/switchboard internal/wire
 internal/signin: internal/dial internal/identity internal/store internal/switchboard
 internal/standing: internal/approval internal/canonical internal/store internal/switchboard internal/wire
