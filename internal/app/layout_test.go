@@ -43,7 +43,7 @@ internal/budget/price: internal/switchboard internal/wire
 internal/cache: internal/store internal/store/feed internal/store/lease internal/switchboard internal/wire
 internal/canonical: internal/switchboard internal/wire
 internal/capability: internal/canonical internal/switchboard
-internal/catalog: internal/canonical internal/capability internal/switchboard internal/wire
+internal/catalog: internal/canonical internal/capability internal/shape internal/switchboard internal/wire
 internal/certfile: internal/ownfile
 internal/change: internal/config internal/document internal/receipt internal/replay internal/rewrite internal/store internal/switchboard
 internal/clientfile: internal/document internal/switchboard
