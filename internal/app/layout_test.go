@@ -50,7 +50,7 @@ internal/clientfile: internal/document internal/switchboard
 internal/cluster: internal/store internal/store/lease internal/switchboard
 internal/commit: internal/budget internal/receipt internal/store internal/switchboard internal/wire
 internal/completion:
-internal/config: internal/capability internal/certfile internal/contract internal/document internal/endpoint internal/lockfile internal/npm/packagelock internal/ownfile internal/route internal/scan/suspect internal/secret internal/switchboard
+internal/config: internal/capability internal/certfile internal/contract internal/document internal/endpoint internal/lockfile internal/npm/packagelock internal/ownfile internal/route internal/scan/suspect internal/secret internal/shape internal/switchboard
 internal/config/edit: internal/config internal/document internal/rewrite internal/switchboard
 internal/connect: internal/clientfile internal/config internal/config/edit internal/document internal/importer internal/ownfile internal/rewrite internal/switchboard
 internal/connlimit: internal/access internal/httphead
