@@ -134,7 +134,7 @@ internal/upstream: internal/switchboard internal/upstream/endpoint internal/upst
 internal/upstream/endpoint: internal/switchboard internal/upstream/http1 internal/wire
 internal/upstream/frame:
 internal/upstream/http1: internal/route internal/upstream/sent
-internal/upstream/link: internal/dial internal/route internal/scan internal/switchboard internal/upstream/endpoint internal/upstream/frame internal/upstream/http1 internal/upstream/mask internal/upstream/process internal/upstream/sent internal/upstream/slot internal/upstream/task internal/wall internal/wire
+internal/upstream/link: internal/dial internal/route internal/scan internal/shape internal/switchboard internal/upstream/endpoint internal/upstream/frame internal/upstream/http1 internal/upstream/mask internal/upstream/process internal/upstream/sent internal/upstream/slot internal/upstream/task internal/wall internal/wire
 internal/upstream/mask: internal/switchboard internal/wire
 internal/upstream/process: internal/switchboard internal/upstream/mask internal/wall internal/wall/passage
 internal/upstream/sent:
