@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/shape"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -346,7 +347,17 @@ func (j *offerJudge) judge(k PinKey, offered []byte, compare definitionCompariso
 		passed, _ := leaveOut(offered, j.leftOut(&pin))
 		return v, passed
 	}
-	return v, []byte(pin.Definition)
+	return v, repaired(k, []byte(pin.Definition))
+}
+
+// repaired returns an admitted definition in the form that every client can read. A release before package shape admitted definitions
+// as they were sent. Their pins stay as they are, so that replicas of both releases agree about them.
+func repaired(k PinKey, definition []byte) []byte {
+	if k.Kind.OfServer() {
+		return definition
+	}
+	definition, _ = shape.Repair(kindOf(k.Kind), definition)
+	return definition
 }
 
 // readWords returns the pin of a tool with the findings in its admitted definition, by the present rules. The rules of an older version did not know some findings, and a
@@ -464,7 +475,7 @@ func (j *offerJudge) changed(k PinKey, offered []byte, pin Pin, compare definiti
 		return j.poisonedSame(k, offered, pin)
 	}
 	digest, err := DigestOf(offered, j.terms.Rules.Volatile...)
-	if err == nil && (digest == pin.Digest || j.isAdmitted(offered, &pin)) {
+	if err == nil && (digest == pin.Digest || j.isAdmitted(k, offered, &pin)) {
 		return j.poisonedSame(k, offered, pin)
 	}
 	if was, ok := j.reports.Own[k]; ok && was.Digest == digest && was.Admitted == pin.Digest && err == nil {
@@ -476,7 +487,7 @@ func (j *offerJudge) changed(k PinKey, offered []byte, pin Pin, compare definiti
 		leftOut := j.leftOut(&pin)
 		before, _ := leaveOut([]byte(pin.Definition), leftOut)
 		after, _ := leaveOut(offered, leftOut)
-		class, all = compare(before, after)
+		class, all = compare(repaired(k, before), after)
 	}
 	rule := j.findInOffer(k, offered)
 	if rule != "" && pin.Definition != "" && j.findBlocking(k, []byte(pin.Definition)) == rule {
@@ -581,16 +592,17 @@ func (j *offerJudge) leftOut(pin *Pin) []string {
 	return switchboard.MergeVolatile(j.terms.Rules.Volatile, d.LeftOut)
 }
 
-// isAdmitted reports whether the offered definition is the admitted one but for keys that do not count. The digest of the whole differs.
-func (j *offerJudge) isAdmitted(offered []byte, pin *Pin) bool {
+// isAdmitted reports whether the offered definition is the admitted one but for keys that do not count, and for what is repaired. The digest of the whole differs.
+func (j *offerJudge) isAdmitted(k PinKey, offered []byte, pin *Pin) bool {
 	leftOut := j.leftOut(pin)
-	if len(leftOut) == 0 {
+	if pin.Definition == "" {
+		return len(leftOut) > 0 && definitionOf(pin.Digest, offered, leftOut) != nil
+	}
+	admitted := repaired(k, []byte(pin.Definition))
+	if len(leftOut) == 0 && string(admitted) == pin.Definition {
 		return false
 	}
-	if pin.Definition == "" {
-		return definitionOf(pin.Digest, offered, leftOut) != nil
-	}
-	before, _, err := digestOf([]byte(pin.Definition), leftOut)
+	before, _, err := digestOf(admitted, leftOut)
 	after, _, too := digestOf(offered, leftOut)
 	return err == nil && too == nil && before.Hex == after.Hex
 }

@@ -3,6 +3,7 @@ package admission
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
@@ -351,5 +352,38 @@ func TestTheFindingsInADefinitionAreKeptWithItsPin(t *testing.T) {
 	}
 	if got := Judge(first, &ServerPins{}, Reports{}, OfferTerms{}, day, nil).Offer.Evidence; len(got) > 0 {
 		t.Errorf("nobody has read the words, and the evidence is %+v", got)
+	}
+}
+
+// A release before package shape admitted definitions as they were sent. The same offer is now repaired before it is compared.
+func TestAPinOfADefinitionAsItWasSentStillCounts(t *testing.T) {
+	sent, repaired := first, first
+	sent.Tools = [][]byte{[]byte(`{"name":"look","description":null,"inputSchema":{"properties":{"a":true}}}`)}
+	sent.Prompts = [][]byte{[]byte(`{"name":"review","arguments":null}`)}
+	sent.Templates = [][]byte{[]byte(`{"uriTemplate":"x://{a}","mimeType":null}`)}
+	repaired.Tools = [][]byte{[]byte(`{"name":"look","inputSchema":{"properties":{"a":{}},"type":"object"}}`)}
+	repaired.Prompts = [][]byte{[]byte(`{"name":"review"}`)}
+	repaired.Templates = [][]byte{[]byte(`{"uriTemplate":"x://{a}","name":"x://{a}"}`)}
+	for _, rules := range []switchboard.AdmissionRules{{}, {Changed: switchboard.ChangedSuspend}, {Volatile: []string{"at"}}} {
+		pins := Judge(sent, &ServerPins{}, Reports{}, OfferTerms{Rules: rules}, day, nil).Pins
+		j := Judge(repaired, pins, Reports{}, OfferTerms{Rules: rules}, day.Add(time.Hour), func(v PinVerdict) {
+			if v.State != switchboard.LifeActive || v.Frozen || v.Other != nil {
+				t.Errorf("rules %+v: %v is %s, frozen %t, %s", rules, v.Key, v.State, v.Frozen, v.Why)
+			}
+		})
+		if j.Pins != pins {
+			t.Errorf("rules %+v: the pins were changed, so that an older replica would suspend what they are of", rules)
+		}
+		for k := range switchboard.NKinds {
+			if got, want := j.Offer.List(k), repaired.List(k); fmt.Sprintf("%s", got) != fmt.Sprintf("%s", want) {
+				t.Errorf("rules %+v: clients get the %s %s, want %s", rules, k, got, want)
+			}
+		}
+	}
+	changed := repaired
+	changed.Tools = [][]byte{[]byte(`{"name":"look","description":"looks","inputSchema":{"properties":{"a":{}},"type":"object"}}`)}
+	pins := Judge(sent, &ServerPins{}, Reports{}, OfferTerms{}, day, nil).Pins
+	if _, a := look(t, Judge(changed, pins, Reports{}, OfferTerms{}, day, nil)); !a.Frozen || !strings.Contains(a.Why, "(words: description)") {
+		t.Errorf("a changed text: %+v", a)
 	}
 }

@@ -30,7 +30,7 @@ internal/admin/pins: internal/admission internal/canonical internal/change inter
 internal/admin/past: internal/admin internal/bind internal/catalog internal/change internal/config/edit internal/decide internal/document internal/memory internal/proposal internal/ranking internal/receipt internal/search internal/switchboard
 internal/admin/trial: internal/admin internal/admin/approvals internal/identity internal/switchboard internal/upstream/endpoint internal/wire
 internal/admin/verification: internal/canonical internal/evidence internal/receipt internal/scan internal/switchboard internal/verify internal/verify/bench
-internal/admission: internal/canonical internal/catalog internal/contract internal/decide internal/switchboard internal/wire
+internal/admission: internal/canonical internal/catalog internal/contract internal/decide internal/shape internal/switchboard internal/wire
 internal/annotate: internal/capability internal/catalog internal/config/edit internal/document internal/scan internal/switchboard internal/wire
 internal/app: internal/acquire internal/admin internal/admin/api internal/admin/approvals internal/admin/page internal/admin/past internal/admin/pins internal/admin/trial internal/admin/verification internal/admission internal/approval internal/archive internal/atom internal/bind internal/budget internal/cache internal/canonical internal/capability internal/certfile internal/change internal/cluster internal/commit internal/config internal/connlimit internal/constraint internal/contract internal/credential internal/event internal/evidence internal/gateway internal/grant internal/health internal/heap internal/history internal/idempotency internal/identity internal/idleconn internal/lazyexpand internal/memory internal/notice internal/npm internal/ownfile internal/pin internal/policy internal/policy/boundary internal/policysource internal/post internal/preview internal/proposal internal/question internal/recall internal/receipt internal/registry internal/replay internal/revocation internal/run internal/scan internal/scan/suspect internal/shown internal/signin internal/standing internal/store internal/store/feed internal/store/lease internal/surface internal/switchboard internal/telemetry internal/turn internal/upstream internal/upstream/slot internal/vault internal/verdict internal/verify/bench internal/watch internal/whatif internal/wire
 internal/atom: internal/canonical internal/capability internal/dial internal/store internal/store/feed internal/store/lease internal/switchboard internal/wire
@@ -43,14 +43,14 @@ internal/budget/price: internal/switchboard internal/wire
 internal/cache: internal/store internal/store/feed internal/store/lease internal/switchboard internal/wire
 internal/canonical: internal/switchboard internal/wire
 internal/capability: internal/canonical internal/switchboard
-internal/catalog: internal/canonical internal/capability internal/switchboard internal/wire
+internal/catalog: internal/canonical internal/capability internal/shape internal/switchboard internal/wire
 internal/certfile: internal/ownfile
 internal/change: internal/config internal/document internal/receipt internal/replay internal/rewrite internal/store internal/switchboard
 internal/clientfile: internal/document internal/switchboard
 internal/cluster: internal/store internal/store/lease internal/switchboard
 internal/commit: internal/budget internal/receipt internal/store internal/switchboard internal/wire
 internal/completion:
-internal/config: internal/capability internal/certfile internal/contract internal/document internal/endpoint internal/lockfile internal/npm/packagelock internal/ownfile internal/route internal/scan/suspect internal/secret internal/switchboard
+internal/config: internal/capability internal/certfile internal/contract internal/document internal/endpoint internal/lockfile internal/npm/packagelock internal/ownfile internal/route internal/scan/suspect internal/secret internal/shape internal/switchboard
 internal/config/edit: internal/config internal/document internal/rewrite internal/switchboard
 internal/connect: internal/clientfile internal/config internal/config/edit internal/document internal/importer internal/ownfile internal/rewrite internal/switchboard
 internal/connlimit: internal/access internal/httphead
@@ -117,6 +117,7 @@ internal/search: internal/switchboard internal/wire
 internal/secret: internal/switchboard internal/upstream/process
 internal/serving: internal/ownfile internal/switchboard
 internal/session: internal/canonical internal/run internal/store internal/store/feed internal/surface internal/switchboard internal/wire
+internal/shape: internal/switchboard internal/wire
 internal/shown: internal/canonical internal/redact internal/scan internal/switchboard internal/wire
 internal/signin: internal/dial internal/identity internal/store internal/switchboard
 internal/standing: internal/approval internal/canonical internal/store internal/switchboard internal/wire
@@ -133,7 +134,7 @@ internal/upstream: internal/switchboard internal/upstream/endpoint internal/upst
 internal/upstream/endpoint: internal/switchboard internal/upstream/http1 internal/wire
 internal/upstream/frame:
 internal/upstream/http1: internal/route internal/upstream/sent
-internal/upstream/link: internal/dial internal/route internal/scan internal/switchboard internal/upstream/endpoint internal/upstream/frame internal/upstream/http1 internal/upstream/mask internal/upstream/process internal/upstream/sent internal/upstream/slot internal/upstream/task internal/wall internal/wire
+internal/upstream/link: internal/dial internal/route internal/scan internal/shape internal/switchboard internal/upstream/endpoint internal/upstream/frame internal/upstream/http1 internal/upstream/mask internal/upstream/process internal/upstream/sent internal/upstream/slot internal/upstream/task internal/wall internal/wire
 internal/upstream/mask: internal/switchboard internal/wire
 internal/upstream/process: internal/switchboard internal/upstream/mask internal/wall internal/wall/passage
 internal/upstream/sent:

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/summit-switchboard/switchboard/internal/canonical"
+	"github.com/summit-switchboard/switchboard/internal/shape"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -17,8 +18,9 @@ const MaxDefinitionBytes = 512 << 10
 // that it can be reused with another one.
 type parsedDefinition struct {
 	raw    []byte
-	name   string // "" if there is no usable name
-	digest switchboard.Digest
+	name   string             // "" if there is no usable name
+	shown  []byte             // raw as package shape repairs it: what is decided about, and what clients get
+	digest switchboard.Digest // of shown
 	blocks []block
 	hints  annotationHints
 
@@ -66,10 +68,13 @@ func readDefinition(t *tree, raw []byte) *parsedDefinition {
 	if d.fault = checkMembers(t); d.fault != nil {
 		return d
 	}
+	if d.fault = d.repair(t); d.fault != nil {
+		return d
+	}
 	if d.fault = checkSchemas(t); d.fault != nil {
 		return d
 	}
-	digest, err := canonical.Digest(raw)
+	digest, err := canonical.Digest(d.shown)
 	if err != nil {
 		d.fault = problemf("", "has no canonical form: %v", err)
 		return d
@@ -78,6 +83,19 @@ func readDefinition(t *tree, raw []byte) *parsedDefinition {
 	d.blocks, d.hints = ownBlocks(t), readHints(t)
 	d.structured = t.member(0, "outputSchema") != none
 	return d
+}
+
+// repair sets shown, and parses it into t if it differs from raw. It returns the member that cannot be repaired, or nil.
+func (d *parsedDefinition) repair(t *tree) *problem {
+	shown, misfit := shape.Repair(switchboard.Tools, d.raw)
+	if misfit != nil {
+		return &problem{misfit.Member, misfit.Reason}
+	}
+	d.shown = shown
+	if bytes.Equal(shown, d.raw) {
+		return nil
+	}
+	return t.parse(shown, definitionLimits)
 }
 
 // CheckDefinition returns why a tool's object of tools/list cannot be used, or nil. It looks at the object alone, as the catalog
@@ -108,12 +126,10 @@ func checkMembers(t *tree) *problem {
 	return nil
 }
 
+// checkSchemas checks the schemas of a definition that has been repaired, so that it has an input schema, and its schemas are
+// objects.
 func checkSchemas(t *tree) *problem {
-	in := t.member(0, "inputSchema")
-	if in == none {
-		return problemf("inputSchema", "is missing")
-	}
-	if p := checkSchema(t, in, "inputSchema", true); p != nil {
+	if p := checkSchema(t, t.member(0, "inputSchema"), "inputSchema", true); p != nil {
 		return p
 	}
 	if out := t.member(0, "outputSchema"); out != none {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/summit-switchboard/switchboard/internal/catalog"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -76,10 +77,36 @@ func TestNamesThatLookLikeOthersAreRefused(t *testing.T) {
 		if len(f) != 1 || !strings.Contains(f[0], "name: ") || len(f[0]) > 400 {
 			t.Errorf("%s: faults = %.500q", tt.why, f)
 		}
+		// One character is shown as it is: see TestTheFaultShowsTheCharacterThatANameMayNotHave.
 		for _, r := range strings.Join(f, "") {
-			if r != '…' && (r < ' ' || r > '~') {
+			if r != '…' && r != ' ' && !unicode.In(r, unicode.L, unicode.N, unicode.P, unicode.S) {
 				t.Errorf("%s: the fault shows %+q as it is", tt.why, r)
 			}
+		}
+	}
+}
+
+func TestTheFaultShowsTheCharacterThatANameMayNotHave(t *testing.T) {
+	for name, want := range map[string]string{
+		"l\u00f6schen":           `has the character "ö" (U+00F6), which is not allowed in names`,
+		"g\u043eogle":            `has the character "о" (U+043E), which is not allowed in names`,
+		"\U0001f50d":             `has the character "🔍" (U+1F50D), which is not allowed in names`,
+		"a*":                     `has the character "*" (U+002A), which is not allowed in names`,
+		"sea\u200brch":           "has the character U+200B, which is not allowed in names",
+		"cafe\u0301":             "has the character U+0301, which is not allowed in names",
+		"get\u00a0status":        "has the character U+00A0, which is not allowed in names",
+		"a\u3164b":               "has the character U+3164, which is not allowed in names",
+		"a\u2800b":               "has the character U+2800, which is not allowed in names",
+		"a\nb":                   "has the character U+000A, which is not allowed in names",
+		"search\U000e0073":       "has the character U+E0073, which is not allowed in names",
+		"\ue000":                 "has the character U+E000, which is not allowed in names",
+		"\u202ehcraes":           "has the character U+202E, which is not allowed in names",
+		"a\u0085b":               "has the character U+0085, which is not allowed in names",
+		strings.Repeat("a", 129): "is 129 bytes long; at most 128 are allowed",
+		"a\xffb":                 "is not valid UTF-8",
+	} {
+		if got := catalog.CheckName(name); got != want {
+			t.Errorf("%+q %s; want %s", name, got, want)
 		}
 	}
 }
@@ -124,7 +151,7 @@ func TestADefinitionThatCannotBeReadWithCertaintyIsRefused(t *testing.T) {
 		{"no schema", `{"name":"t"}`, "inputSchema: is missing"},
 		{"a schema that is no object", schema(`true`), "inputSchema: is a boolean; want a JSON Schema object"},
 		{"an output schema that is no object", `{"name":"t","inputSchema":{},"outputSchema":[]}`, "outputSchema: is a list; want a JSON Schema object"},
-		{"two that differ under one name", schema(`{}`) + "\x00" + schema(`{"type":"object"}`), "name: belongs to more than one definition"},
+		{"two that differ under one name", schema(`{}`) + "\x00" + schema(`{"required":[]}`), "name: belongs to more than one definition"},
 
 		{"TP-09 a description of 1 MB", `{"name":"t","description":"` + strings.Repeat("x", 1<<20) + `","inputSchema":{}}`, `tool "t", tool: the definition is 1048622 bytes long; at most 524288 are allowed`},
 		{"TP-09 10,000 properties", schema(`{"properties":{` + members(10_000, `{}`) + `}}`), "more than 2048 members or elements in one value"},
@@ -139,7 +166,7 @@ func TestADefinitionThatCannotBeReadWithCertaintyIsRefused(t *testing.T) {
 		{"TP-10 under items", header(`"items":{"type":"string","x-mcp-header":"Region"}`), "is in a schema that is not reached through properties alone"},
 		{"TP-10 under $defs", schema(`{"$defs":{"d":{"type":"string","x-mcp-header":"Region"}}}`), "is in a schema that is not reached through properties alone"},
 		{"TP-10 where only a reference leads", schema(`{"properties":{"a":{"$ref":"#/other/d"}},"other":{"d":{"type":"string","x-mcp-header":"Region"}}}`), "is in a schema that is not reached through properties alone"},
-		{"TP-10 at the root", schema(`{"type":"string","x-mcp-header":"Region"}`), "is in a schema that is not reached through properties alone"},
+		{"TP-10 at the root", schema(`{"type":"object","x-mcp-header":"Region"}`), "is in a schema that is not reached through properties alone"},
 		{"TP-10 empty", header(`"type":"string","x-mcp-header":""`), "x-mcp-header: is empty"},
 		{"TP-10 not a string", header(`"type":"string","x-mcp-header":["A"]`), "x-mcp-header: is a list; want a string"},
 		{"TP-10 too long", header(`"type":"string","x-mcp-header":"` + strings.Repeat("A", 65) + `"`), "x-mcp-header: is 65 bytes long"},
@@ -180,6 +207,57 @@ func TestADefinitionThatCannotBeReadWithCertaintyIsRefused(t *testing.T) {
 			f := texts(s.Faults())
 			if len(f) != 1 || !strings.Contains(f[0], tt.want) || len(f[0]) > 400 {
 				t.Errorf("faults = %.500q, want one with %q", f, tt.want)
+			}
+		})
+	}
+}
+
+// Clients that check a whole list would lose it with one of these. Package shape has the table of all members.
+func TestAMalformedMemberIsRepairedOrRefusesItsToolAlone(t *testing.T) {
+	with := func(members string) string { return `{"name":"t","inputSchema":{"type":"object"},` + members + `}` }
+	const plain = `{"name":"t","inputSchema":{"type":"object"}}`
+	for _, tt := range []struct{ name, sent, shown, fault string }{
+		{"description null", with(`"description":null`), plain, ""},
+		{"annotations null", with(`"annotations":null`), plain, ""},
+		{"_meta null", with(`"_meta":null`), plain, ""},
+		{"icons a text", with(`"icons":"x"`), plain, ""},
+		{"outputSchema null", with(`"outputSchema":null`), plain, ""},
+		{"outputSchema of lists", with(`"outputSchema":{"type":"array"}`), plain, ""},
+		{"inputSchema without type", `{"name":"t","inputSchema":{}}`, plain, ""},
+		{"inputSchema anyOf", `{"name":"t","inputSchema":{"anyOf":[{}]}}`, `{"name":"t","inputSchema":{"anyOf":[{}],"type":"object"}}`, ""},
+		{"inputSchema of several types", `{"name":"t","inputSchema":{"type":["object","null"]}}`, plain, ""},
+		{"properties null", `{"name":"t","inputSchema":{"type":"object","properties":null,"required":null}}`, plain, ""},
+		{"property true", `{"name":"t","inputSchema":{"type":"object","properties":{"a":true}}}`, `{"name":"t","inputSchema":{"type":"object","properties":{"a":{}}}}`, ""},
+
+		{"title a number", with(`"title":5`), "", `tool "t", tool: title: is a number; want a string`},
+		{"a hint as a text", with(`"annotations":{"readOnlyHint":"yes"}`), "", `tool "t", tool: annotations.readOnlyHint: is a string; want a boolean`},
+		{"annotations a list", with(`"annotations":[true]`), "", `tool "t", tool: annotations: is a list; want an object`},
+		{"_meta a list", with(`"_meta":[]`), "", `tool "t", tool: _meta: is a list; want an object`},
+		{"inputSchema of lists", `{"name":"t","inputSchema":{"type":"array"}}`, "", `tool "t", tool: inputSchema.type: is not "object"`},
+		{"required true", `{"name":"t","inputSchema":{"type":"object","required":true}}`, "", `tool "t", tool: inputSchema.required: is a boolean; want a list`},
+		{"a property that is no schema", `{"name":"t","inputSchema":{"type":"object","properties":{"a":"string"}}}`, "", `tool "t", tool: inputSchema.properties.a: is a string; want a JSON Schema object`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := offer(t, tt.sent, define("good", ""))
+			got, offered := s.Tool(switchboard.ToolID{Server: "s", Name: "t"})
+			if _, ok := s.Tool(switchboard.ToolID{Server: "s", Name: "good"}); !ok {
+				t.Error("the good tool is refused, too")
+			}
+			switch faults := texts(s.Faults()); {
+			case tt.fault != "":
+				if offered || len(faults) != 1 || faults[0] != `server "s", `+tt.fault {
+					t.Errorf("offered: %t, faults %q", offered, faults)
+				}
+				return
+			case !offered || len(faults) != 0:
+				t.Fatalf("it is not offered: %q", faults)
+			}
+			same := only(t, offer(t, tt.shown))
+			if string(got.Definition) != tt.shown || got.Digest != same.Digest || got.Structured {
+				t.Errorf("the definition is %s, structured %t, digest %s; want %s", got.Definition, got.Structured, got.Digest, same.Digest)
+			}
+			if again := s.Rebuild([]catalog.Source{{Offer: switchboard.Offer{Server: "s", Tools: [][]byte{[]byte(tt.sent)}}}}, nil, taxonomy(t)); string(only(t, again).Definition) != tt.shown {
+				t.Errorf("a definition that is reused is %s", only(t, again).Definition)
 			}
 		})
 	}
@@ -281,7 +359,7 @@ func TestFaultsAreBoundedAndCounted(t *testing.T) {
 }
 
 func TestDefinitionsAreUnchangedByteForByte(t *testing.T) {
-	raw := "{ \"x\" : 1.0,\n\t\"inputSchema\" : { \"$schema\":\"s\", \"max\": 12345678901234567890 }, \"name\":\"t\", \"a\":\"\\u00e9\" }"
+	raw := "{ \"x\" : 1.0,\n\t\"inputSchema\" : { \"$schema\":\"s\", \"type\" : \"object\", \"max\": 12345678901234567890 }, \"name\":\"t\", \"a\":\"\\u00e9\" }"
 	tool := only(t, offer(t, raw))
 	if string(tool.Definition) != raw {
 		t.Errorf("definition = %s", tool.Definition)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/catalog"
+	"github.com/summit-switchboard/switchboard/internal/shape"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -45,7 +46,7 @@ func FuzzBuild(f *testing.F) {
 }
 
 func checkTool(t *testing.T, tool *switchboard.Tool, definition string, tax *switchboard.Taxonomy) {
-	if string(tool.Definition) != definition {
+	if repaired, _ := shape.Repair(switchboard.Tools, []byte(definition)); string(tool.Definition) != string(repaired) {
 		t.Errorf("definition %q was changed to %q", definition, tool.Definition)
 	}
 	// The standard library is lenient about case and repetition.

@@ -3,6 +3,7 @@ package catalog
 import (
 	"fmt"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -30,10 +31,28 @@ func CheckName(name string) string {
 	}
 	for _, r := range name {
 		if !allowedInName(r) {
-			return fmt.Sprintf("has the character %+q, which is not allowed in names", r)
+			return "has the character " + showRune(r) + ", which is not allowed in names"
 		}
 	}
 	return ""
+}
+
+// showRune returns a character with its code, or the code alone if a person would not see the character.
+func showRune(r rune) string {
+	code := fmt.Sprintf("U+%04X", r)
+	if unicode.In(r, unicode.L, unicode.N, unicode.P, unicode.S) && !hasNoInk(r) {
+		return `"` + string(r) + `" (` + code + ")"
+	}
+	return code
+}
+
+// hasNoInk reports whether the letter or symbol is empty: the fillers of Hangul, and the empty pattern of Braille.
+func hasNoInk(r rune) bool {
+	switch r {
+	case '\u115F', '\u1160', '\u3164', '\uFFA0', '\u2800':
+		return true
+	}
+	return false
 }
 
 func allowedInName(r rune) bool {

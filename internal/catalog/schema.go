@@ -59,12 +59,9 @@ type schemaChecker struct {
 	problem *problem
 }
 
-// checkSchema returns why the schema at root cannot be used, or nil. References must stay within the schema. A
+// checkSchema returns why the schema at root, an object, cannot be used, or nil. References must stay within the schema. A
 // reference without a target is left to the code that applies the schema.
 func checkSchema(t *tree, root int32, field string, input bool) *problem {
-	if t.nodes[root].kind != '{' {
-		return problemf(field, "is %s; want a JSON Schema object", t.kindName(root))
-	}
 	s := &schemaChecker{tree: t, root: root, field: field, walked: make([]bool, len(t.nodes))}
 	if input {
 		s.headers = map[string]bool{}

@@ -196,7 +196,7 @@ func (v *serverState) addTool(d *parsedDefinition, words []toolLabels, tax *swit
 	}
 	tool := &switchboard.Tool{
 		ID:           switchboard.ToolID{Server: v.id, Name: d.name},
-		Definition:   d.raw,
+		Definition:   d.shown,
 		Digest:       d.digest,
 		Class:        v.source.Class,
 		Trust:        cmp.Or(v.source.Trust, switchboard.TrustDeclared),

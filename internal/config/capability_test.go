@@ -17,6 +17,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/test/configtest"
+	"github.com/summit-switchboard/switchboard/test/strictclient"
 	"github.com/summit-switchboard/switchboard/test/system"
 )
 
@@ -53,6 +54,23 @@ func publish(t *testing.T, files map[string]string) map[string]string {
 	}
 	out[capability.LockFile] = string(lock)
 	return out
+}
+
+// Clients that check a whole list would refuse the definition without its type.
+func TestTheSchemasOfAContractGetTheTypeThatTheyMean(t *testing.T) {
+	t.Parallel()
+	text := strings.Replace(version("1.2.0", "testing"), "list_dir: {}", "list_dir: {input_schema: {properties: {path: {type: string}}}}", 1)
+	names, err := config.ReadRegistry("switchboard.yaml", config.Options{FS: registryFS(map[string]string{"read.yaml": text})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range names.Versions("io.fs.read") {
+		for _, tool := range v.Tools {
+			if err := strictclient.Check(switchboard.Tools, tool.Definition); err != nil {
+				t.Errorf("%s: %v", tool.Definition, err)
+			}
+		}
+	}
 }
 
 // Each fault of a published version has a message with its file, its line and its remedy: one golden file holds them all.

@@ -12,6 +12,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/contract"
 	"github.com/summit-switchboard/switchboard/internal/document"
+	"github.com/summit-switchboard/switchboard/internal/shape"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -379,6 +380,7 @@ func (r *versionReader) defineTool(t *contractTool) (capability.ContractTool, bo
 	}
 	tool, err := capability.NewTool(t.name, t.description, input, output, r.completeHints(t))
 	if err == nil {
+		tool.Definition, _ = shape.Repair(switchboard.Tools, tool.Definition) // CheckDefinition names what cannot be repaired
 		err = contract.CheckDefinition(tool.Definition)
 	}
 	if err == nil {

@@ -31,7 +31,7 @@ func (ks Kinds) With(k Kind) Kinds { return ks | 1<<k }
 // Has reports whether k is in the set.
 func (ks Kinds) Has(k Kind) bool { return ks&(1<<k) != 0 }
 
-// An Offer is everything that one server lists now, in the server's own bytes.
+// An Offer is everything that one server lists now, in the server's own bytes, apart from what packages scan and shape have repaired.
 type Offer struct {
 	Server ServerID
 

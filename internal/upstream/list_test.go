@@ -46,6 +46,8 @@ func library(f *fake) {
 			f.result(m.ID, `{"else":[]}`)
 		case how == "odd":
 			f.result(m.ID, fmt.Sprintf(`{%q:[{"name":"a","name":"b"},{"Name":"x","name":"y"},7,%s]}`, member, item))
+		case how == "malformed":
+			f.result(m.ID, fmt.Sprintf(`{%q:[{"name":"a","arguments":{}},{"name":"b","arguments":null},%s]}`, member, item))
 		case how == "deep": // 62 and 900 levels, and the deepest item that fits in a list
 			f.result(m.ID, fmt.Sprintf(`{%q:[%s,%s,%s,%s]}`, member, nested(62), nested(900), nested(61), item))
 		case how == "abyss":
@@ -125,7 +127,7 @@ func init() { fakes["library"] = library }
 
 // nested returns an item with that many levels.
 func nested(levels int) string {
-	return `{"a":` + strings.Repeat("[", levels-1) + strings.Repeat("]", levels-1) + `}`
+	return `{"name":"deep","a":` + strings.Repeat("[", levels-1) + strings.Repeat("]", levels-1) + `}`
 }
 
 // methodsAsked calls the library's tool with the arguments, and returns the requests that the
@@ -168,6 +170,7 @@ func TestAFailedListDoesNotRemoveTheOthers(t *testing.T) {
 		{"prompts/list=hang", "", "its prompts could not be listed"},
 		{"prompts/list=junk", "", "holds no list of prompts"},
 		{"prompts/list=odd", `{"name":"greet"}`, "3 of its prompts are left out"},
+		{"prompts/list=malformed", `{"name":"b"} {"name":"greet"}`, `1 of its prompts are left out, because clients would refuse the whole list: "a" (arguments: is an object; want a list)`},
 		{"prompts/list=deep", nested(61) + ` {"name":"greet"}`, "2 of its prompts are left out"},
 		{"prompts/list=abyss", "", "its prompts could not be listed"},
 		{"prompts/list=pages", `{"name":"greet"} {"name":"greet2"}`, ""},
@@ -190,6 +193,17 @@ func TestAFailedListDoesNotRemoveTheOthers(t *testing.T) {
 				t.Errorf("note %q, want %q", s.Note, tt.note)
 			}
 		})
+	}
+}
+
+// A release before package shape kept offers as they were sent.
+func TestARememberedOfferIsRepairedBeforeItsServerAnswers(t *testing.T) {
+	f := openFleet(t, Options{Recall: func(*switchboard.Server) (ServerMemory, bool) {
+		return ServerMemory{Offer: switchboard.Offer{Tools: [][]byte{[]byte(`{"name":"t","inputSchema":{}}`)}, Prompts: [][]byte{[]byte(`{"name":"p","arguments":null}`)}}}, true
+	}}, switchboard.Server{ID: "one", Transport: switchboard.TransportStdio, Command: []string{"/is-not-there"}})
+	o := f.Offers()[0]
+	if len(o.Tools) != 1 || string(o.Tools[0]) != `{"name":"t","inputSchema":{"type":"object"}}` || len(o.Prompts) != 1 || string(o.Prompts[0]) != `{"name":"p"}` {
+		t.Errorf("tools %s, prompts %s", o.Tools, o.Prompts)
 	}
 }
 

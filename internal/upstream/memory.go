@@ -35,5 +35,5 @@ func (f *Fleet) Remembered(id switchboard.ServerID) (cfg switchboard.Server, m S
 func (s *server) restore(m ServerMemory) {
 	s.opener.Era.Restore(m.Era, m.SSE, m.Shy)
 	m.Offer.Server = s.id
-	s.facts.restore(&m.Offer)
+	s.facts.restore(link.RepairOffer(&m.Offer))
 }

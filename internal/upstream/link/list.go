@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/scan"
+	"github.com/summit-switchboard/switchboard/internal/shape"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -148,12 +149,66 @@ func cleanItems(k switchboard.Kind, items [][]byte) (clean [][]byte, removed str
 	if len(from) == 0 {
 		return items, "", nil
 	}
-	more := ""
-	if len(from) > maxNamedItems {
-		more = fmt.Sprintf(" and %d more", len(from)-maxNamedItems)
-		from = from[:maxNamedItems]
+	return items, fmt.Sprintf("characters that deceive were removed from the definitions of its %s %s", k, joinNamed(from)), sent
+}
+
+// repairItems returns the items of a server in the form that every client can read: see package shape. An item that cannot be
+// repaired is left out, because it would take the whole list away from clients that check it, and note says why. A tool stays:
+// package catalog refuses it with the same reason. The items of other servers lose nothing in both cases.
+func repairItems(k switchboard.Kind, items [][]byte) (good [][]byte, note string) {
+	var out []string
+	for i, item := range items {
+		repaired, misfit := shape.Repair(k, item)
+		leave := misfit != nil && k != switchboard.Tools
+		if leave {
+			out = append(out, describeMisfit(k, item, misfit))
+		}
+		if good == nil && (leave || !bytes.Equal(repaired, item)) { // hardly any list needs a copy
+			good = append(make([][]byte, 0, len(items)), items[:i]...)
+		}
+		if good != nil && !leave {
+			good = append(good, repaired)
+		}
 	}
-	return items, fmt.Sprintf("characters that deceive were removed from the definitions of its %s %s%s", k, strings.Join(from, ", "), more), sent
+	if good == nil {
+		good = items
+	}
+	if len(out) == 0 {
+		return good, ""
+	}
+	return good, fmt.Sprintf("%d of its %s are left out, because clients would refuse the whole list: %s", len(out), k, joinNamed(out))
+}
+
+// describeMisfit names the item and what is wrong with it.
+func describeMisfit(k switchboard.Kind, item []byte, misfit *shape.Misfit) string {
+	id, _ := wire.Field(item, listKinds[k].idMember)
+	name, ok := wire.String(id)
+	if !ok {
+		return misfit.Error()
+	}
+	name, _ = scan.Clean(name)
+	return fmt.Sprintf("%.64q (%s)", name, misfit)
+}
+
+// joinNamed joins descriptions of items for a note.
+func joinNamed(items []string) string {
+	more := ""
+	if len(items) > maxNamedItems {
+		more = fmt.Sprintf(" and %d more", len(items)-maxNamedItems)
+		items = items[:maxNamedItems]
+	}
+	return strings.Join(items, ", ") + more
+}
+
+// RepairOffer returns the offer in the form that every client can read, as ListOffer does. An earlier release may have kept it.
+func RepairOffer(o *switchboard.Offer) *switchboard.Offer {
+	repaired := *o
+	for k, items := range map[switchboard.Kind]*[][]byte{
+		switchboard.Tools: &repaired.Tools, switchboard.Resources: &repaired.Resources, switchboard.Templates: &repaired.Templates, switchboard.Prompts: &repaired.Prompts,
+	} {
+		*items, _ = repairItems(k, *items)
+	}
+	return &repaired
 }
 
 // isUnambiguous reports whether all readers understand the item, an object, in the same way, and a
@@ -192,7 +247,8 @@ func (l *Link) ListOffer(ctx context.Context, kinds switchboard.Kinds, was *swit
 			asking.Go(func() {
 				items, note, err := listItems(ctx, l, k)
 				items, removed, sent := cleanItems(k, items)
-				got[k] = outcome{items, strings.Join(slices.DeleteFunc([]string{note, removed}, func(s string) bool { return s == "" }), "; "), sent, err}
+				items, misfits := repairItems(k, items)
+				got[k] = outcome{items, strings.Join(slices.DeleteFunc([]string{note, misfits, removed}, func(s string) bool { return s == "" }), "; "), sent, err}
 			})
 		}
 	}

@@ -1,0 +1,128 @@
+package shape
+
+import (
+	"bytes"
+	"slices"
+	"strconv"
+
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// schemaMembers are the members of the outermost schema that the protocol restricts. Inner schemas are not its concern.
+var schemaMembers = knownMembers{
+	{name: "$schema", read: readText},
+	{name: "type", read: readType, instead: func([]byte) []byte { return typeObject }},
+	{name: "properties", read: readProperties},
+	{name: "required", read: readList(readText)},
+}
+
+var typeObject = []byte(`"object"`)
+
+// otherTypes are the types of JSON Schema besides object.
+var otherTypes = []string{"array", "string", "number", "integer", "boolean", "null"}
+
+func readSchema(value []byte) ([]byte, *Misfit) {
+	if value[0] != '{' {
+		return nil, misfitOf(value, "a JSON Schema object")
+	}
+	return schemaMembers.read(value)
+}
+
+// readOutputSchema leaves out a schema of results that are no objects: clients of older protocols refuse it.
+func readOutputSchema(value []byte) ([]byte, *Misfit) {
+	if types, ok := wire.Field(value, "type"); ok && !hasObject(types) && isTypes(types) {
+		return nil, nil
+	}
+	return readSchema(value)
+}
+
+func readType(value []byte) ([]byte, *Misfit) {
+	if text, ok := wire.String(value); ok && text == "object" {
+		return value, nil
+	}
+	if hasObject(value) && isTypes(value) {
+		return typeObject, nil
+	}
+	return nil, &Misfit{Reason: `is not "object"`}
+}
+
+// hasObject reports whether the type, or one in the list of types, is object.
+func hasObject(types []byte) bool {
+	for one := range eachType(types) {
+		if one == "object" {
+			return true
+		}
+	}
+	return false
+}
+
+// isTypes reports whether the value is a type of JSON Schema, or a list of them.
+func isTypes(types []byte) bool {
+	known := false
+	for one := range eachType(types) {
+		if known = one == "object" || slices.Contains(otherTypes, one); !known {
+			return false
+		}
+	}
+	return known
+}
+
+// eachType yields the type, or those in the list of types. It yields "" for what is no string.
+func eachType(types []byte) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		if types[0] != '[' {
+			text, _ := wire.String(types)
+			yield(text)
+			return
+		}
+		for one := range wire.Elements(types) {
+			if text, _ := wire.String(one); !yield(text) {
+				return
+			}
+		}
+	}
+}
+
+// readProperties replaces boolean schemas, which some clients do not take for schemas.
+func readProperties(value []byte) ([]byte, *Misfit) {
+	if value[0] != '{' {
+		return nil, misfitOf(value, "an object")
+	}
+	same := true
+	for name, schema := range wire.MembersAsBytes(value) {
+		switch schema[0] {
+		case '{':
+		case 't', 'f':
+			same = false
+		default:
+			return nil, misfitOf(schema, "a JSON Schema object").within(placeOf(name))
+		}
+	}
+	if same {
+		return value, nil
+	}
+	return wire.Map(nil, value, func(_, schema []byte) []byte {
+		switch schema[0] {
+		case 't':
+			return []byte("{}")
+		case 'f':
+			return []byte(`{"not":{}}`)
+		}
+		return schema
+	}), nil
+}
+
+// maxShown limits how much of a name is repeated.
+const maxShown = 64
+
+// placeOf returns a name as a part of a place, in ASCII. A server has chosen it.
+func placeOf(name []byte) string {
+	plain := !bytes.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '[' })
+	switch {
+	case len(name) > maxShown:
+		return strconv.QuoteToASCII(string(name[:maxShown])) + "..."
+	case !plain || len(name) == 0:
+		return strconv.QuoteToASCII(string(name))
+	}
+	return string(name)
+}
