@@ -3,7 +3,6 @@ package shape_test
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -218,7 +217,7 @@ func FuzzRepair(f *testing.F) {
 		if json.Unmarshal([]byte(definition), &before) != nil || json.Unmarshal(shown, &after) != nil {
 			t.Fatal("it is no object")
 		}
-		if fmt.Sprintf("%s", before["x"]) != fmt.Sprintf("%s", after["x"]) {
+		if string(before["x"]) != string(after["x"]) {
 			t.Error("an unknown member was changed")
 		}
 	})

@@ -32,11 +32,15 @@ func TestAnItemThatClientsWouldRefuseIsLeftOutAlone(t *testing.T) {
 			`3 of its resources are left out, because clients would refuse the whole list: "c" (size: is a string; want a number), uri: is a number; want a string, uri: is missing`,
 		},
 		{
-			switchboard.Templates, []string{`{"uriTemplate":"a\u202e{b}","name":false}`, `{"uriTemplate":"c","name":"c"}`}, []string{`{"uriTemplate":"c","name":"c"}`},
+			switchboard.Templates,
+			[]string{`{"uriTemplate":"a\u202e{b}","name":false}`, `{"uriTemplate":"c","name":"c"}`},
+			[]string{`{"uriTemplate":"c","name":"c"}`},
 			`1 of its resource templates are left out, because clients would refuse the whole list: "a{b}" (name: is a boolean; want a string)`,
 		},
 		{
-			switchboard.Prompts, []string{`{"name":"a","arguments":null}`, `{"name":"b","arguments":{}}`}, []string{`{"name":"a"}`},
+			switchboard.Prompts,
+			[]string{`{"name":"a","arguments":null}`, `{"name":"b","arguments":{}}`},
+			[]string{`{"name":"a"}`},
 			`1 of its prompts are left out, because clients would refuse the whole list: "b" (arguments: is an object; want a list)`,
 		},
 		{switchboard.Prompts, []string{`{"name":"b","arguments":{}}`}, nil, "1 of its prompts are left out"},
