@@ -10,9 +10,8 @@
 // that has a list of types with "object", becomes "object". A property true becomes {}, and false becomes {"not":{}}. A
 // resource or template without a name is named by its URI.
 //
-// Some members are left out if strict clients do not accept them, because nothing depends on them: icons, an output schema
-// for something other than an object, which only the modern protocol allows, and a value of the right type that these clients
-// do not know (taskSupport, priority, lastModified, size).
+// Some members are left out if strict clients do not accept them, because nothing depends on them: icons, and a value of the
+// right type that these clients do not know (taskSupport, priority, lastModified, size).
 package shape
 
 import (
