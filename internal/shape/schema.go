@@ -82,7 +82,7 @@ func isTypes(types []byte) bool {
 	return known
 }
 
-// eachType yields the type, or those in the list of types. It yields "" for what is no string.
+// eachType yields the type, or those in the list of types. It yields "" for a value that is no string.
 func eachType(types []byte) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		if types[0] != '[' {

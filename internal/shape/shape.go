@@ -121,7 +121,7 @@ var definitions = [switchboard.NKinds]knownMembers{
 	},
 }
 
-// resourceAnnotations say for whom a resource is. An unknown audience is a misfit, because a resource without an audience is
+// resourceAnnotations have the audience of a resource. An unknown audience is a misfit: if it were left out, the resource would be
 // for everybody.
 var resourceAnnotations = knownMembers{
 	{name: "audience", read: readList(readRole)},
