@@ -125,7 +125,7 @@ internal/store: internal/ownfile internal/store/segment internal/switchboard
 internal/store/feed:
 internal/store/lease: internal/store
 internal/store/segment: internal/ownfile
-internal/surface: internal/canonical internal/decide internal/switchboard internal/wire
+internal/surface: internal/canonical internal/decide internal/shape internal/switchboard internal/wire
 internal/switchboard:
 internal/telemetry: internal/switchboard
 internal/token:

@@ -222,7 +222,6 @@ func TestAMalformedMemberIsRepairedOrRefusesItsToolAlone(t *testing.T) {
 		{"_meta null", with(`"_meta":null`), plain, ""},
 		{"icons a text", with(`"icons":"x"`), plain, ""},
 		{"outputSchema null", with(`"outputSchema":null`), plain, ""},
-		{"outputSchema of lists", with(`"outputSchema":{"type":"array"}`), plain, ""},
 		{"inputSchema without type", `{"name":"t","inputSchema":{}}`, plain, ""},
 		{"inputSchema anyOf", `{"name":"t","inputSchema":{"anyOf":[{}]}}`, `{"name":"t","inputSchema":{"anyOf":[{}],"type":"object"}}`, ""},
 		{"inputSchema of several types", `{"name":"t","inputSchema":{"type":["object","null"]}}`, plain, ""},

@@ -66,7 +66,7 @@ func TestTheSchemasOfAContractGetTheTypeThatTheyMean(t *testing.T) {
 	}
 	for _, v := range names.Versions("io.fs.read") {
 		for _, tool := range v.Tools {
-			if err := strictclient.Check(switchboard.Tools, tool.Definition); err != nil {
+			if err := strictclient.Check(switchboard.Tools, false, tool.Definition); err != nil {
 				t.Errorf("%s: %v", tool.Definition, err)
 			}
 		}

@@ -28,12 +28,27 @@ func readSchema(value []byte) ([]byte, *Misfit) {
 	return schemaMembers.read(value)
 }
 
-// readOutputSchema leaves out a schema of results that are no objects: clients of older protocols refuse it.
+// readOutputSchema takes the schema of other results than objects as it is: see ForLegacy.
 func readOutputSchema(value []byte) ([]byte, *Misfit) {
-	if types, ok := wire.Field(value, "type"); ok && !hasObject(types) && isTypes(types) {
-		return nil, nil
+	if isOfOthers(value) {
+		return knownMembers{{name: "$schema", read: readText}}.read(value)
 	}
 	return readSchema(value)
+}
+
+// ForLegacy returns the definition of a tool for clients of the protocols before 2026-07-28. They know no results other than
+// objects, so an output schema for others is left out.
+func ForLegacy(definition []byte) []byte {
+	if schema, ok := wire.Field(definition, "outputSchema"); ok && isOfOthers(schema) {
+		return wire.Rewrite(nil, definition, wire.Edit{Name: "outputSchema"})
+	}
+	return definition
+}
+
+// isOfOthers reports whether the value is a schema with a type, and objects are not of the type.
+func isOfOthers(schema []byte) bool {
+	types, ok := wire.Field(schema, "type")
+	return ok && !hasObject(types) && isTypes(types)
 }
 
 func readType(value []byte) ([]byte, *Misfit) {
@@ -67,7 +82,7 @@ func isTypes(types []byte) bool {
 	return known
 }
 
-// eachType yields the type, or those in the list of types. It yields "" for what is no string.
+// eachType yields the type, or those in the list of types. It yields "" for a value that is no string.
 func eachType(types []byte) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		if types[0] != '[' {

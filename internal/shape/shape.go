@@ -10,9 +10,8 @@
 // that has a list of types with "object", becomes "object". A property true becomes {}, and false becomes {"not":{}}. A
 // resource or template without a name is named by its URI.
 //
-// Some members are left out if strict clients do not accept them, because nothing depends on them: icons, an output schema
-// for something other than an object, which only the modern protocol allows, and a value of the right type that these clients
-// do not know (taskSupport, priority, lastModified, size).
+// Some members are left out if strict clients do not accept them, because nothing depends on them: icons, and a value of the
+// right type that these clients do not know (taskSupport, priority, lastModified, size).
 package shape
 
 import (
@@ -122,7 +121,7 @@ var definitions = [switchboard.NKinds]knownMembers{
 	},
 }
 
-// resourceAnnotations say for whom a resource is. An unknown audience is a misfit, because a resource without an audience is
+// resourceAnnotations have the audience of a resource. An unknown audience is a misfit: if it were left out, the resource would be
 // for everybody.
 var resourceAnnotations = knownMembers{
 	{name: "audience", read: readList(readRole)},

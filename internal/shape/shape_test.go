@@ -45,8 +45,7 @@ func TestWhatHasOneMeaningIsRepaired(t *testing.T) {
 		{"boolean properties", switchboard.Tools, schema(`{"type":"object","properties":{"a":true,"b": false ,"c":{}}}`), schema(`{"type":"object","properties":{"a":{},"b": {"not":{}} ,"c":{}}}`)},
 		{"an inner schema is no concern", switchboard.Tools, schema(`{"type":"object","properties":{"a":{"type":["array","null"],"properties":null,"required":true}}}`), schema(`{"type":"object","properties":{"a":{"type":["array","null"],"properties":null,"required":true}}}`)},
 		{"an output schema without a type", switchboard.Tools, tool(`"outputSchema":{"properties":{"a":true},"required":null}`), tool(`"outputSchema":{"properties":{"a":{}},"type":"object"}`)},
-		{"the results are lists", switchboard.Tools, tool(`"outputSchema":{"type":"array","items":{}}`), bare},
-		{"the results are texts or null", switchboard.Tools, tool(`"outputSchema":{"type":["string","null"]}`), bare},
+		{"the results are lists", switchboard.Tools, tool(`"outputSchema":{"type":"array","properties":null,"$schema":null}`), tool(`"outputSchema":{"type":"array","properties":null}`)},
 		{"the results are objects or null", switchboard.Tools, tool(`"outputSchema":{"type":["object","null"]}`), tool(`"outputSchema":{"type":"object"}`)},
 
 		{"icons that are none", switchboard.Tools, tool(`"icons":"x"`), bare},
@@ -74,7 +73,7 @@ func TestWhatHasOneMeaningIsRepaired(t *testing.T) {
 			if misfit != nil || string(shown) != tt.shown {
 				t.Errorf("%s\nwant %s\nmisfit: %v", shown, tt.shown, misfit)
 			}
-			if err := strictclient.Check(tt.kind, shown); err != nil {
+			if err := strictclient.Check(tt.kind, true, shown); err != nil {
 				t.Errorf("a strict client refuses it: %v", err)
 			}
 			if again, misfit := shape.Repair(tt.kind, shown); misfit != nil || !bytes.Equal(again, shown) {
@@ -100,7 +99,7 @@ func TestWhatClientsAcceptStaysByteForByte(t *testing.T) {
 		if misfit != nil || string(shown) != tt.definition {
 			t.Errorf("%s\nbecame %s, misfit: %v", tt.definition, shown, misfit)
 		}
-		if err := strictclient.Check(tt.kind, shown); err != nil {
+		if err := strictclient.Check(tt.kind, true, shown); err != nil {
 			t.Errorf("a strict client refuses it: %v", err)
 		}
 	}
@@ -162,8 +161,31 @@ func TestTheMisfitNamesTheMember(t *testing.T) {
 		if misfit == nil || misfit.Error() != tt.want || string(shown) != tt.definition {
 			t.Errorf("%s\nbecame %s, misfit: %v, want %s", tt.definition, shown, misfit, tt.want)
 		}
-		if strictclient.Check(tt.kind, []byte(tt.definition)) == nil {
+		if strictclient.Check(tt.kind, false, []byte(tt.definition)) == nil {
 			t.Errorf("%s: a strict client accepts it", tt.definition)
+		}
+	}
+}
+
+// Only the modern protocol has results that are no objects.
+func TestLegacyClientsGetNoSchemaOfOtherResultsThanObjects(t *testing.T) {
+	bare := `{"name":"t","inputSchema":{"type":"object"}}`
+	for definition, want := range map[string]string{
+		bare:                                     bare,
+		tool(`"outputSchema":{"type":"object"}`): tool(`"outputSchema":{"type":"object"}`),
+		tool(`"outputSchema":{"type":"array","items":{}}`):           bare,
+		tool(`"outputSchema":{"type":["string","null"]},"title":""`): tool(`"title":""`),
+	} {
+		shown, misfit := shape.Repair(switchboard.Tools, []byte(definition))
+		if misfit != nil || string(shown) != definition {
+			t.Errorf("%s becomes %s, %v", definition, shown, misfit)
+		}
+		if err := strictclient.Check(switchboard.Tools, true, shown); err != nil {
+			t.Errorf("a modern client refuses %s: %v", shown, err)
+		}
+		legacy := shape.ForLegacy(shown)
+		if err := strictclient.Check(switchboard.Tools, false, legacy); err != nil || string(legacy) != want {
+			t.Errorf("a legacy client gets %s, want %s: %v", legacy, want, err)
 		}
 	}
 }
@@ -207,7 +229,7 @@ func FuzzRepair(f *testing.F) {
 		if misfit != nil || !wire.Strict(shown) {
 			return
 		}
-		if err := strictclient.Check(k, shown); err != nil {
+		if err := strictclient.Check(k, true, shown); err != nil {
 			t.Errorf("%s becomes %s: %v", definition, shown, err)
 		}
 		if again, misfit := shape.Repair(k, shown); misfit != nil || !bytes.Equal(again, shown) {

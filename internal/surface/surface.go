@@ -36,6 +36,7 @@ import (
 	"sync/atomic"
 
 	"github.com/summit-switchboard/switchboard/internal/decide"
+	"github.com/summit-switchboard/switchboard/internal/shape"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -99,6 +100,16 @@ func (e Entry) Append(dst []byte) []byte {
 		}
 	}
 	return wire.Rewrite(dst, e.Tool.Definition, wire.Edit{Name: "name", Value: wire.AppendString(nil, e.Name)})
+}
+
+// appendListed appends the definition for the list of a client of the era.
+func (e Entry) appendListed(dst []byte, modern bool) []byte {
+	if !modern && e.Tool.Structured {
+		legacy := *e.Tool
+		legacy.Definition = shape.ForLegacy(legacy.Definition)
+		e.Tool = &legacy
+	}
+	return e.Append(dst)
 }
 
 // An Input holds everything that a Surface is built from. The zero Input builds one that shows nothing.
@@ -560,7 +571,7 @@ func (s *Surface) buildList(k switchboard.Kind, modern bool) []byte {
 	first := len(b)
 	if k == switchboard.Tools {
 		for i := range s.listedPositions(modern) {
-			b = s.entryAt(i).Append(appendComma(b, first))
+			b = s.entryAt(i).appendListed(appendComma(b, first), modern)
 		}
 	} else {
 		for _, it := range s.items[k].items {

@@ -12,7 +12,7 @@ import (
 )
 
 // What SDKs drop, reorder or respell: it must come through to the byte.
-const oddDefinition = `{"vendor_first":{"z":1,"a":[1.0,1,1e2,-0]},"name":"odd","title":"\u00e4\/","description":"<&>é ","inputSchema":{"$schema":"https://json-schema.org/draft/2020-12/schema","type":"object","oneOf":[{"required":["a"]},{"required":["b"]}],"allOf":[{}],"if":{"properties":{"a":{"const":1}}},"then":{},"else":{},"properties":{"b":{"x-unknown":true,"default":12345678901234567890},"a":{"type":["string","null"]}},"$defs":{"t":{"type":"array","prefixItems":[{}]}}},"annotations":{"readOnlyHint":true,"vendorHint":"kept"},"icons":[{"src":"data:,","theme":"x"}],"execution":{"unknown":1.50},"_meta":{"com.example/x":1.0},"zz_last":null}`
+const oddDefinition = `{"vendor_first":{"z":1,"a":[1.0,1,1e2,-0]},"name":"odd","title":"\u00e4\/","description":"<&>é ","inputSchema":{"$schema":"https://json-schema.org/draft/2020-12/schema","type":"object","oneOf":[{"required":["a"]},{"required":["b"]}],"allOf":[{}],"if":{"properties":{"a":{"const":1}}},"then":{},"else":{},"properties":{"b":{"x-unknown":true,"default":12345678901234567890},"a":{"type":["string","null"]}},"$defs":{"t":{"type":"array","prefixItems":[{}]}}},"annotations":{"readOnlyHint":true,"vendorHint":"kept"},"icons":[{"src":"data:,","theme":"dark"}],"execution":{"unknown":1.50},"_meta":{"com.example/x":1.0},"zz_last":null}`
 
 var oddResults = map[string]string{
 	"without content":          `{"structuredContent":{"n":9007199254740993,"f":1.0,"e":1E+2}}`,
@@ -92,7 +92,11 @@ func TestDefinitionsAndResultsComeThroughToTheByte(t *testing.T) {
 	t.Parallel()
 	behind(t, []string{oddDefinition, shapedDefinition}, func(t *testing.T, clientModern, serverModern bool, s rig.Session) {
 		m, _ := s.Ask(t, "tools/list", "")
-		if got, want := field(t, m.Result, "tools"), "["+oddDefinition+","+shapedDefinition+","; !strings.HasPrefix(got, want) {
+		shaped := shapedDefinition
+		if !clientModern { // the older protocols know no results that are lists
+			shaped = `{"name":"shaped","inputSchema":{"type":"object"}}`
+		}
+		if got, want := field(t, m.Result, "tools"), "["+oddDefinition+","+shaped+","; !strings.HasPrefix(got, want) {
 			t.Errorf("tools/list gives\n%s\nwant, before our own,\n%s", got, want)
 		}
 		for name, want := range oddResults {

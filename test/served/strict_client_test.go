@@ -61,7 +61,7 @@ func TestOneMalformedDefinitionTakesNoListAway(t *testing.T) {
 				}
 				got := map[string]bool{}
 				for _, item := range items {
-					if err := strictclient.Check(list.kind, item); err != nil {
+					if err := strictclient.Check(list.kind, modern, item); err != nil {
 						t.Fatalf("modern %t: a strict client loses the list %s: %v: %s", modern, method, err, item)
 					}
 					var members map[string]any

@@ -12,8 +12,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Check returns why a strict client refuses a list with the definition, or nil.
-func Check(k switchboard.Kind, definition []byte) error {
+// Check returns why a strict client of the era refuses a list with the definition, or nil.
+func Check(k switchboard.Kind, modern bool, definition []byte) error {
 	d := json.NewDecoder(bytes.NewReader(definition))
 	d.UseNumber()
 	var v any
@@ -31,6 +31,12 @@ func Check(k switchboard.Kind, definition []byte) error {
 	switch k {
 	case switchboard.Tools:
 		want["inputSchema!"], want["outputSchema"] = schema.check, schema.check
+		if modern {
+			want["outputSchema"] = members{"$schema": text}.check
+			if output, ok := o["outputSchema"].(map[string]any); ok && (output["type"] == "object" || output["type"] == nil) {
+				want["outputSchema"] = schema.check
+			}
+		}
 		want["annotations"] = members{"title": text, "readOnlyHint": boolean, "destructiveHint": boolean, "idempotentHint": boolean, "openWorldHint": boolean}.check
 		want["execution"] = members{"taskSupport": oneOf("required", "optional", "forbidden")}.check
 	case switchboard.Resources:

@@ -82,7 +82,7 @@ func TestARememberedOfferIsRepaired(t *testing.T) {
 			t.Errorf("%s: %s", k, got.List(k))
 		}
 		for _, item := range got.List(k) {
-			if err := strictclient.Check(k, item); err != nil {
+			if err := strictclient.Check(k, false, item); err != nil {
 				t.Errorf("%s: %s: %v", k, item, err)
 			}
 		}
