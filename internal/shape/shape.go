@@ -7,7 +7,8 @@
 // # What is repaired
 //
 // An optional member that is null is left out. Arguments are always an object, so the type of a schema that has no type, or
-// that has a list of types with "object", becomes "object". A property true becomes {}, and false becomes {"not":{}}. A
+// that has a list of types with "object", becomes "object". A property true becomes {}, and false becomes {"not":{}}. A property without
+// a schema becomes {}, too: nothing restricts it. A
 // resource or template without a name is named by its URI.
 //
 // Some members are left out if strict clients do not accept them, because nothing depends on them: icons, and a value of the
