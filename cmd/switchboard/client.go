@@ -59,7 +59,7 @@ func (t *taskTarget) findFor(tenant switchboard.TenantID) bool {
 		at := t.findRunningAt(t.URL)
 		t.row, t.fault = at.row, at.fault
 	} else if !t.Alone && t.MCPConfig == "" {
-		if row, ok := t.findServing(tenant); ok {
+		if row, ok := t.findNearby(tenant); ok {
 			at := runningAt(row)
 			t.URL, t.row = at.URL, at.row
 		}
@@ -77,7 +77,7 @@ func (t *taskTarget) findForCall(stderr io.Writer) bool {
 	if t.findFor(tenant) {
 		return true
 	}
-	if other, ok := t.findServing(""); ok && !t.Alone && t.MCPConfig == "" {
+	if other, ok := t.findNearby(""); ok && !t.Alone && t.MCPConfig == "" {
 		fmt.Fprintf(stderr, "switchboard: this command starts the servers itself: the Switchboard that serves from this folder takes calls without a key for tenant %s only. "+
 			"With a key of tenant %s in %s, it takes the call\n", other.Tenant, tenant, keyVariable)
 	}

@@ -490,8 +490,14 @@ func (c *receiptsRotateCmd) Run(ctx context.Context, io streams, log *slog.Logge
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("there is no store %s, and so no key beside it; both are made when something is first served", path)
 	}
-	if err := receipt.RotateKey(filepath.Join(filepath.Dir(path), receipt.LedgerKeyFile)); err != nil {
+	key := filepath.Join(filepath.Dir(path), receipt.LedgerKeyFile)
+	_, missing := os.Stat(key)
+	if err := receipt.RotateKey(key); err != nil {
 		return err
+	}
+	if missing != nil {
+		fmt.Fprintf(io.out, "%s was missing, and has a new secret now: receipts begin new chains beside the old ones, and a call with an idempotency key from before can run once more\n", key)
+		return nil
 	}
 	fmt.Fprintln(io.out, "a new key signs from now on: a running Switchboard uses it within seconds, else the next one that starts")
 	return nil

@@ -12,18 +12,22 @@ import (
 )
 
 // findServing returns a process that serves the configuration from the data folder: the oldest one that serves HTTP, else the oldest
-// one that clients on stdio share. If there is no switchboard.yaml, it returns one that serves a client's file (--mcp-config) of this folder. tenant is that of its keyless callers; "" means any. ok is false if there is none.
+// one that clients on stdio share. tenant is that of its keyless callers; "" means any. ok is false if there is none.
 func (c *commonFlags) findServing(tenant switchboard.TenantID) (at serving.Neighbor, ok bool) {
 	own := c.configPath()
-	at, ok = findRow(c.dataDir(), tenant, func(configuration string) bool { return configuration == own })
-	if ok || c.MCPConfig != "" || c.Config != homeConfig() {
+	return findRow(c.dataDir(), tenant, func(configuration string) bool { return configuration == own })
+}
+
+// findNearby is findServing for commands that read no configuration. If no process serves the configuration, and it is not of this folder, it
+// returns one that serves a client's file (--mcp-config) of this folder, or one that serves from the data folder that was named.
+func (c *commonFlags) findNearby(tenant switchboard.TenantID) (at serving.Neighbor, ok bool) {
+	if at, ok = c.findServing(tenant); ok || c.MCPConfig != "" || c.Config != homeConfig() {
 		return at, ok
 	}
-	// There is no switchboard.yaml here, and none was named. So it may serve a client's file: with the data folder that was named, or without one, and
-	// then its row is beside the user's own configuration.
 	if c.Data != "" {
 		return findRow(c.Data, tenant, func(string) bool { return true })
 	}
+	// Without a data folder, the row is beside the user's own configuration.
 	here := (&commonFlags{MCPConfig: "mcp.json"}).configPath()
 	return findRow((&commonFlags{MCPConfig: "mcp.json"}).rowFolder(), tenant, func(configuration string) bool { return filepath.Dir(configuration) == filepath.Dir(here) })
 }
@@ -103,7 +107,7 @@ func (c *commonFlags) findAny(url string) runningURL {
 	if url != "" {
 		return c.findRunningAt(url)
 	}
-	if at, ok := c.findServing(""); ok {
+	if at, ok := c.findNearby(""); ok {
 		return runningAt(at)
 	}
 	listen := config.AdminListenAddress(c.Config)

@@ -242,6 +242,8 @@ type reloadState struct {
 	fault atomic.Pointer[reloadFault]
 
 	hurried atomic.Int32 // how many proposals are being taken back; see awaitServers
+
+	start *config.Config // of the start: some settings are read only then
 }
 
 // reloadFault says why the last reload was refused, when, and since when every reload was refused.
@@ -517,6 +519,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	r.digest = r.digestWith(a.configurationKey())
 	a.cluster.PublishConfiguration(r.digest)
 	a.state.Store(a.newState(r, nil, starting, nil))
+	a.reloading.start = r.config
 	if err := a.health.JoinStore(ctx); err != nil {
 		a.Stop()
 		return nil, fmt.Errorf("%s: which servers are out of service cannot be read: %w", switchboard.CodeConfig, err)

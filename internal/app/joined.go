@@ -92,13 +92,17 @@ func (a *App) ServeJoined(ctx context.Context, in io.Reader, out io.Writer, c Jo
 // ServeOperator serves HTTP on a connection with the operator at its other end, until it ends or ctx is done. A call that is in
 // flight then has the configuration's grace to finish.
 func (a *App) ServeOperator(ctx context.Context, conn net.Conn) {
-	var calls atomic.Int32 // requests in flight that are not for the admin API
+	var calls atomic.Int32 // requests in flight that may be calls
 	s := a.newHTTPServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if path := r.URL.Path; strings.HasPrefix(path, "/mcp") || path == "/readyz" || path == "/healthz" { // what agents and supervisors ask
 			calls.Add(1)
 			defer calls.Add(-1)
 			a.gateway.ServeHTTP(w, r)
 			return
+		}
+		if r.URL.Path == "/v1/try" {
+			calls.Add(1)
+			defer calls.Add(-1)
 		}
 		ctx := r.Context()
 		if !identity.ShowsPersonKey(r) { // who shows a person's key acts as that person

@@ -74,7 +74,9 @@ func (a *App) swapState(ctx context.Context, s *servingState) {
 		a.keysChanged.send()
 	}
 	if was.loadedConfig != s.loadedConfig {
-		run.Reconfigure(ctx, a.runs)
+		run.Reconfigure(ctx, a.runs, func(id switchboard.TenantID) bool {
+			return !reflect.DeepEqual(was.config.Tenants[id], s.config.Tenants[id])
+		})
 	} else {
 		a.runs.Rebind(ctx)
 	}
@@ -166,7 +168,7 @@ func (a *App) reload(ctx context.Context, differs func()) {
 	a.recorder.Reload(r.digest, changed, nil)
 	a.admin.events.Add(event.Occurrence{Type: event.Configuration, Subject: string(r.digest)})
 	a.log.Info("reloaded", "configuration", r.digest, "changed", changed)
-	if late := config.ChangedStartSettings(was.config, c); len(late) > 0 {
+	if late := config.ChangedStartSettings(a.reloading.start, c); len(late) > 0 {
 		a.log.Warn("these settings are read at the start: restart Switchboard", "changed", strings.Join(late, ", "))
 	}
 }

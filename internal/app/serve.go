@@ -216,10 +216,14 @@ func (a *App) Stop() {
 	a.atoms.Close()
 	a.health.Close()
 	ended := make(chan struct{})
-	go func() { // a program that hangs takes all the time that is left, and the records need some of it
+	go func() { // it waits for calls in flight, too
 		defer close(ended)
 		a.fleet.Close(a.grace.ctx)
 	}()
+	select {
+	case <-ended:
+	case <-a.grace.serversOver: // a program hangs, and would take all the time that is left
+	}
 	a.work.Wait()
 	a.meter.Lists.Close()
 	a.admin.history.Close(a.grace.ctx)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,11 +58,17 @@ func TestATextIsKeptAsLongAsItIsReferredTo(t *testing.T) {
 // A broken store refuses all writes while now is set.
 type broken struct {
 	*store.Memory
-	now bool
+	now atomic.Bool
+}
+
+func newBroken() *broken {
+	b := &broken{Memory: store.NewMemory()}
+	b.now.Store(true)
+	return b
 }
 
 func (b *broken) Apply(ctx context.Context, c store.Change) (store.Version, error) {
-	if b.now {
+	if b.now.Load() {
 		return 0, store.ErrUnavailable
 	}
 	return b.Memory.Apply(ctx, c)
@@ -69,7 +76,7 @@ func (b *broken) Apply(ctx context.Context, c store.Change) (store.Version, erro
 
 func TestATextThatTheStoreDoesNotTakeIsWrittenWhenTheStoreWorksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		st := &broken{store.NewMemory(), true}
+		st := newBroken()
 		a := archive.New(st, time.Hour, nil)
 		defer a.Close()
 		texts := []archive.Text{archive.TextOf([]byte("x")), archive.TextOf([]byte("y"))}
@@ -84,7 +91,7 @@ func TestATextThatTheStoreDoesNotTakeIsWrittenWhenTheStoreWorksAgain(t *testing.
 			t.Errorf("while the store is unavailable, Settle took %s", took)
 		}
 		time.Sleep(time.Minute)
-		st.now = false
+		st.now.Store(false)
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		if s := a.Status(); s != (archive.Status{Written: 2}) {
@@ -100,7 +107,7 @@ func TestATextThatTheStoreDoesNotTakeIsWrittenWhenTheStoreWorksAgain(t *testing.
 
 func TestATextThatTheStoreNeverTakesIsLostAfterAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		st := &broken{store.NewMemory(), true}
+		st := newBroken()
 		a := archive.New(st, time.Hour, nil)
 		defer a.Close()
 		text := archive.TextOf([]byte("x"))
@@ -109,7 +116,7 @@ func TestATextThatTheStoreNeverTakesIsLostAfterAWhile(t *testing.T) {
 		if s := a.Status(); s != (archive.Status{Lost: 1}) {
 			t.Errorf("%+v", s)
 		}
-		st.now = false
+		st.now.Store(false)
 		a.Put(text)
 		synctest.Wait()
 		if s := a.Status(); s != (archive.Status{Written: 1, Lost: 1}) {
@@ -120,7 +127,7 @@ func TestATextThatTheStoreNeverTakesIsLostAfterAWhile(t *testing.T) {
 
 func TestCloseDoesNotWaitForAStoreThatIsUnavailable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := archive.New(&broken{store.NewMemory(), true}, time.Hour, nil)
+		a := archive.New(newBroken(), time.Hour, nil)
 		a.Put(archive.TextOf([]byte("x")), archive.TextOf([]byte("y")))
 		synctest.Wait()
 		began := time.Now()

@@ -210,7 +210,7 @@ func (d *dispatcher) describeSelf(ctx context.Context, q *clientRequest) rpcAnsw
 	if err != nil {
 		return a // the client's next request gets the reason
 	}
-	run.AwaitInstructions(ctx, d.runs, r)
+	d.runs.AwaitServers(ctx, r, func() bool { return false })
 	s := r.Surface()
 	var edits []wire.Edit
 	own, _ := wire.Field(a.result, "capabilities")

@@ -191,7 +191,11 @@ func (g *Gateway) refuseCaller(w http.ResponseWriter, r *http.Request, where end
 		g.log.Error("cannot authenticate a caller", "err", err)
 		e = switchboard.Refuse(switchboard.CodeNotAuthenticated, "the caller could not be authenticated; the log output of Switchboard says why")
 	}
-	wait, toLog := g.callers.failures.Count(access.NetworkOf(r.RemoteAddr))
+	var wait time.Duration
+	var toLog int
+	if e.Code != switchboard.CodeOverloaded { // then it is not known who calls, and a connection that waits would make it worse
+		wait, toLog = g.callers.failures.Count(access.NetworkOf(r.RemoteAddr))
+	}
 	if toLog > 0 {
 		g.log.Warn("refused a caller", "code", e.Code, "why", e, "remote", r.RemoteAddr, "failures", toLog)
 	}

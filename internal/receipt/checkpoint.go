@@ -128,7 +128,7 @@ func (c *checkpointer) record(w *chainWriter, level slog.Level) {
 	p.Signature = base64.RawURLEncoding.EncodeToString(ed25519.Sign(w.signer.private, p.append(nil, false)))
 	c.last = p
 	if c.options.Anchor != nil {
-		c.kept, level = w.seq, slog.LevelDebug
+		level = slog.LevelDebug
 	} else if level >= slog.LevelInfo {
 		c.kept = w.seq
 	}
@@ -140,6 +140,9 @@ func (c *checkpointer) record(w *chainWriter, level slog.Level) {
 	_, err := c.options.Anchor.Write(append(line, '\n'))
 	if err != nil {
 		c.options.Log.Error("a checkpoint of receipts is not in its anchor", "node", p.Node, "seq", p.Seq, "err", err)
+	}
+	if err == nil {
+		c.kept = p.Seq
 	}
 	c.mu.Lock()
 	c.fault = err

@@ -36,6 +36,10 @@ func ReadOrCreateKeys(name string) ([]switchboard.Secret, error) {
 	return ReadKeys(name)
 }
 
+// lostSecretFile, beside the key's file, says that a person has replaced a lost secret, so that chains which are signed with another one
+// may stay as they are.
+const lostSecretFile = "receipts.lost"
+
 // RotateKey puts a new key before those in the file, and makes the file if there is none. If the process is killed,
 // the file is either unchanged or complete. A process continues its chain with the new key when it
 // reads the file; see Chain.Rotate.
@@ -52,6 +56,15 @@ func RotateKey(name string) error {
 	keys, err := ReadKeys(name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
+	}
+	if keys == nil { // chains from before are signed with a secret that is lost
+		f, err := ownfile.Open(filepath.Join(filepath.Dir(name), lostSecretFile), os.O_WRONLY|os.O_CREATE)
+		if err != nil {
+			return fmt.Errorf("key of receipts: %w", err)
+		}
+		if err := errors.Join(f.Sync(), f.Close()); err != nil {
+			return fmt.Errorf("key of receipts: %w", err)
+		}
 	}
 	keys = append([]switchboard.Secret{NewKey()}, keys...)
 	if err := writeKeys(name, keys, func(from string) error { return os.Rename(from, name) }); err != nil {

@@ -113,7 +113,7 @@ func OpenLedger(ctx context.Context, o LedgerOptions) (*Ledger, error) {
 				return v, nil
 			}
 			defer lease.release() // after the next one is taken, so that it is not taken again
-			if _, foreign := errors.AsType[*foreignKeyError](err); file && !foreign || ctx.Err() != nil {
+			if file && !l.isOfLostSecret(err) || ctx.Err() != nil {
 				return nil, err
 			}
 			// With many chains, this process leaves a damaged one as it is and takes the next. A file whose secret was lost has its old chains, too.
@@ -126,6 +126,15 @@ func OpenLedger(ctx context.Context, o LedgerOptions) (*Ledger, error) {
 	}
 	l.chain.Store(first)
 	return l, nil
+}
+
+// isOfLostSecret reports whether err says that a chain is signed with another key, and a person has replaced a lost secret.
+func (l *Ledger) isOfLostSecret(err error) bool {
+	if _, foreign := errors.AsType[*foreignKeyError](err); !foreign {
+		return false
+	}
+	_, err = os.Stat(filepath.Join(l.o.Folder, lostSecretFile))
+	return err == nil
 }
 
 // leaseChain takes the right to write a chain.

@@ -79,7 +79,17 @@ func TestAFileWithReceiptsIsNotServedWithoutTheirSecret(t *testing.T) {
 			t.Fatalf("without the secret: %v", err)
 		}
 	}
-	// The secret is lost, and a new one was made.
+	// A secret from elsewhere does not let it begin beside the chain.
+	if _, err := receipt.ReadOrCreateKeys(file); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := receipt.OpenLedger(t.Context(), receipt.LedgerOptions{Store: st, Folder: restored, Lease: time.Second, Log: slog.New(slog.DiscardHandler)}); err == nil || !strings.Contains(err.Error(), "neither the key nor") {
+		t.Fatalf("with another secret: %v", err)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	// A person has replaced the lost secret.
 	if err := receipt.RotateKey(file); err != nil {
 		t.Fatal(err)
 	}

@@ -84,10 +84,12 @@ func TestARunLeavesALostServerAndStaysWithItsReplacement(t *testing.T) {
 	c.servers = []switchboard.ServerID{"a", "b"}
 	step("the only one is lost still, and now there is another", func() { g.ReplaceServers(ctx, lost("a")) }, "b", 1)
 
-	step("the configuration changes, and the first is lost still", func() { run.Reconfigure(ctx, g) }, "b", 0)
+	changed := func(id switchboard.TenantID) bool { return id == "t" }
+	step("its tenant's configuration changes, and the first is lost still", func() { run.Reconfigure(ctx, g, changed) }, "b", 0)
 	c.lost = nil
 	step("the first is back", func() { g.Rebind(ctx) }, "b", 0)
-	step("the configuration changes", func() { run.Reconfigure(ctx, g) }, "a", 1)
+	step("that of another tenant changes", func() { run.Reconfigure(ctx, g, func(id switchboard.TenantID) bool { return id != "t" }) }, "b", 0)
+	step("that of its tenant changes", func() { run.Reconfigure(ctx, g, changed) }, "a", 1)
 	step("the catalog changes then", func() { g.Rebind(ctx) }, "a", 0)
 
 	// A new run does not avoid the servers that other runs have abandoned.

@@ -21,12 +21,12 @@ func (g *Runs) Rebind(ctx context.Context) {
 	rebinding{registry: g}.bindAll(ctx, g.beginGeneration())
 }
 
-// Reconfigure is Runs.Rebind after the configuration has changed. A run may return to servers that it has given up: what serves it
-// now is what the new configuration prefers.
-func Reconfigure(ctx context.Context, g *Runs) {
+// Reconfigure is Runs.Rebind after the configuration has changed. The runs of a tenant that has changed may return to servers that
+// they have given up: what serves them now is what the tenant's new configuration prefers.
+func Reconfigure(ctx context.Context, g *Runs, changed func(switchboard.TenantID) bool) {
 	g.rebindLock.Lock()
 	defer g.rebindLock.Unlock()
-	rebinding{registry: g, anew: true}.bindAll(ctx, g.beginGeneration())
+	rebinding{registry: g, anew: changed}.bindAll(ctx, g.beginGeneration())
 }
 
 // beginGeneration starts a new generation, so that every later bind decides anew, and returns all runs.
@@ -54,7 +54,7 @@ type rebinding struct {
 	skip    func(*Run) bool                               // reports whether the run needs no bind; called with the run's lock held
 	abandon func(*surface.Surface) []switchboard.ServerID // returns the servers that the run gives up; without any the run stays as it is, unless it waits long
 	pick    func(was, now view) view                      // returns the view to show
-	anew    bool                                          // the run may return to servers that it has given up
+	anew    func(switchboard.TenantID) bool               // reports whether the tenant's runs may return to servers that they have given up
 }
 
 // judgeAgain is the pause between two binds of a run that waits long, or lacks tools that policy could not judge. A policy
@@ -151,13 +151,14 @@ func (b rebinding) bindTenant(ctx context.Context, runs []*Run) {
 		s, ok := done[f]
 		if !ok {
 			before := Before{was.lastBound, left, was.declared, added}
-			if b.anew {
+			anew := b.anew != nil && b.anew(r.principal.Tenant)
+			if anew {
 				before.Abandoned = nil
 			}
 			if s = g.decideView(ctx, r, before); ctx.Err() != nil {
 				return
 			}
-			if b.anew {
+			if anew {
 				s.abandoned = notShown(left, s.surface)
 			}
 			if b.pick != nil {

@@ -63,12 +63,6 @@ const ListPatience = 8 * time.Second
 // done. It stops waiting ListPatience after the run's first such wait began, and later lists do not wait.
 func (g *Runs) AwaitOffers(ctx context.Context, r *Run) {
 	defer r.listed.Store(true) // the caller lists next
-	AwaitInstructions(ctx, g, r)
-}
-
-// AwaitInstructions is called before a client gets the instructions of the run's servers, which most clients read only
-// once. It waits as Runs.AwaitOffers does, and both have ListPatience together.
-func AwaitInstructions(ctx context.Context, g *Runs, r *Run) {
 	if starting, _ := g.binder.Starting(r.principal.Tenant); len(starting) == 0 {
 		return
 	}

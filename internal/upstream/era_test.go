@@ -61,7 +61,7 @@ func TestAnEraIsFoundFromWhateverAServerAnswers(t *testing.T) {
 		{"302", plain(302), "", "302 Found: redirects are not followed"},
 		{"308", plain(308), "", "308 Permanent Redirect: redirects are not followed"},
 		{"307 to an address", func(w http.ResponseWriter, _ *msg) {
-			w.Header().Set("Location", "http://127.0.0.1/mcp/?key=s3cret")
+			w.Header().Set("Location", "http://me:s3cret@127.0.0.1/mcp/?key=s3cret#s3cret")
 			w.WriteHeader(307)
 		}, "", "redirects are not followed; configure the address that it names: http://127.0.0.1/mcp/"},
 		{"result of a modern server", result(modernHello), link.EraModern, ""},

@@ -49,7 +49,11 @@ required_capabilities: [{verb: search, resource: internet}]
 	operate("server", "disable", "a", "--reason", "an upgrade")
 	serves("b")
 	operate("server", "enable", "a")
-	serves("b") // it stays
+	rig.Eventually(t, "new runs begin at a", func() string {
+		m, _ := g.Open(t, "/mcp", false).Ask(t, "tools/list", `{}`)
+		return rig.ReasonUnless(strings.Contains(string(m.Result), "of a"), string(m.Raw))
+	})
+	serves("b") // they stay
 	file := filepath.Join(dir, "tenants/default/tenant.yaml")
 	rig.WriteFile(t, file, strings.Replace(rig.ReadFile(t, file), "[a, b]", "[a]", 1))
 	serves("a")

@@ -27,10 +27,11 @@ func TestOneMalformedDefinitionTakesNoListAway(t *testing.T) {
 		with("list_output", `"outputSchema":{"type":"array"}`), with("bare_output", `"outputSchema":{}`),
 		takes("untyped", `{"properties":{"a":{"type":"string"}}}`), takes("empty", `{}`), takes("any_of", `{"anyOf":[{"type":"object"}]}`), takes("type_list", `{"type":["object","null"]}`),
 		takes("null_properties", `{"type":"object","properties":null,"required":null}`), takes("boolean_property", `{"type":"object","properties":{"a":true,"b":false}}`),
+		takes("property_text", `{"type":"object","properties":{"a":"string"}}`),
 	}
 	refused := []string{
 		with("title_number", `"title":5`), with("hint_text", `"annotations":{"readOnlyHint":"yes"}`), with("meta_list", `"_meta":[]`), with("execution_text", `"execution":"x"`),
-		takes("array", `{"type":"array"}`), takes("required_true", `{"type":"object","required":true}`), takes("property_text", `{"type":"object","properties":{"a":"string"}}`),
+		takes("array", `{"type":"array"}`), takes("required_true", `{"type":"object","required":true}`),
 	}
 	bad := rig.FakeRow("bad", append([]string{
 		`resources={"uri":"x:null","name":"n","description":null,"mimeType":null},{"uri":"x:unnamed"},{"uri":"x:size","name":"n","size":"7"},{"name":"n"},{"uri":"x:decimal","name":"n","size":0.5}`,

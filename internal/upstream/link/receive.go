@@ -8,8 +8,8 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/upstream/endpoint"
@@ -126,8 +126,9 @@ func (l *Link) statusError(resp *http.Response) *ExchangeError {
 		e.Kind = KindBroken
 	case code/100 == 3:
 		e.Text += ": redirects are not followed; configure the address that it names"
-		if to, _, _ := strings.Cut(resp.Header.Get("Location"), "?"); to != "" { // a query may have secrets
-			e.Text += ": " + l.mask.Line([]byte(to), mask.MaxQuoted, true)
+		if to, err := url.Parse(resp.Header.Get("Location")); err == nil && to.Path != "" {
+			shown := url.URL{Scheme: to.Scheme, Host: to.Host, Path: to.Path} // the rest may have secrets
+			e.Text += ": " + l.mask.Line([]byte(shown.String()), mask.MaxQuoted, true)
 		}
 	case code == http.StatusUnauthorized || code == http.StatusForbidden:
 		e.Text += ": check the credentials in its headers"
