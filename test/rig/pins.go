@@ -12,17 +12,24 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/admission"
 	"github.com/summit-switchboard/switchboard/internal/lockfile"
 	"github.com/summit-switchboard/switchboard/internal/scan"
+	"github.com/summit-switchboard/switchboard/internal/shape"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
+// itemKinds are the kinds of pins of single items.
+var itemKinds = map[switchboard.PinKind]switchboard.Kind{switchboard.PinTool: switchboard.Tools, switchboard.PinPrompt: switchboard.Prompts, switchboard.PinTemplate: switchboard.Templates}
+
 // Admit writes into the admitted.lock of a folder that a person has let definitions in, also those with characters that deceive: without these characters, which are
-// removed.
+// removed, and in the form that every client can read.
 func Admit(t *testing.T, dir string, server switchboard.ServerID, kind switchboard.PinKind, definitions ...string) {
 	t.Helper()
 	file := filepath.Join(dir, lockfile.Name)
 	var pins []switchboard.AdmittedPin
 	for _, d := range definitions {
 		clean, _ := scan.CleanJSON([]byte(d))
+		if item, ok := itemKinds[kind]; ok {
+			clean, _ = shape.Repair(item, clean)
+		}
 		digest, err := admission.DigestOf(clean)
 		if err != nil {
 			t.Fatal(err)

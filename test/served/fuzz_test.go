@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/scan"
+	"github.com/summit-switchboard/switchboard/internal/shape"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/rig"
@@ -268,14 +269,20 @@ func TestWhateverIsValidComesThroughToTheByteBothWays(t *testing.T) {
 			var got, all []json.RawMessage
 			_ = json.Unmarshal([]byte(field(t, m.Result, name)), &got)
 			_ = json.Unmarshal([]byte("["+want+"]"), &all)
-			for i := range all { // definitions are cleaned, and else as they were
+			kind := map[string]switchboard.Kind{"tools": switchboard.Tools, "resources": switchboard.Resources, "resourceTemplates": switchboard.Templates, "prompts": switchboard.Prompts}[name]
+			for i := range all { // definitions are cleaned, and get the form that every client can read, and else are as they were
 				all[i], _ = scan.CleanJSON(all[i])
+				repaired, _ := shape.Repair(kind, all[i])
+				all[i] = repaired
 			}
-			byText := func(a, b json.RawMessage) int { return bytes.Compare(a, b) }
 			got = slices.DeleteFunc(got, func(d json.RawMessage) bool { return bytes.HasPrefix(d, []byte(`{"name":"switchboard_read"`)) })
-			slices.SortFunc(got, byText)
-			slices.SortFunc(all, byText)
-			same(t, name, fmt.Sprintf("%s", got), fmt.Sprintf("%s", all))
+			among := func(list []json.RawMessage) func(json.RawMessage) bool {
+				return func(d json.RawMessage) bool {
+					return slices.ContainsFunc(list, func(o json.RawMessage) bool { return bytes.Equal(o, d) })
+				}
+			}
+			odd, missing := slices.DeleteFunc(slices.Clone(got), among(all)), slices.DeleteFunc(slices.Clone(all), among(got))
+			same(t, name, fmt.Sprintf("%d: %s", len(got), odd), fmt.Sprintf("%d: %s", len(all), missing))
 		}
 
 		sent := map[string]probe{}
