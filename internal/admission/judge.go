@@ -592,7 +592,8 @@ func (j *offerJudge) leftOut(pin *Pin) []string {
 	return switchboard.MergeVolatile(j.terms.Rules.Volatile, d.LeftOut)
 }
 
-// isAdmitted reports whether the offered definition is the admitted one but for keys that do not count, and for what is repaired. The digest of the whole differs.
+// isAdmitted compares an offered definition with the admitted one. It leaves out the keys that do not count, and repairs the admitted one first. The digests of the two differ as
+// they are.
 func (j *offerJudge) isAdmitted(k PinKey, offered []byte, pin *Pin) bool {
 	leftOut := j.leftOut(pin)
 	if pin.Definition == "" {
